@@ -1,0 +1,48 @@
+# Every target builds what it needs; nothing is rebuilt when it is already there.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+# oneDNN believes a CPU that announces AMX even where the hypervisor hides it; bf16 then dies with SIGILL.
+export ONEDNN_MAX_CPU_ISA := AVX512_CORE_BF16
+# xdist runs one worker a core: more threads inside each would only fight.
+TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONHASHSEED=0
+
+.PHONY: help demo test check format bench hooks clean
+.DEFAULT_GOAL := help
+
+help: ## List the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+$(READY): pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) (once; a few minutes)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(READY) ## Train, evaluate and search on real pictures
+	@$(BIN)/secondsight demo
+
+test: $(READY) ## All tests
+	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: $(READY) ## Format, lint, types, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	@$(MAKE) --no-print-directory test
+
+format: $(READY) ## Format and mend what the linter can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY) ## Every benchmark, one after the other
+	@set -e; for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file; done
+
+hooks: $(READY) ## Install the pre-commit hooks
+	$(BIN)/pre-commit install
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .ruff_cache .hypothesis build dist

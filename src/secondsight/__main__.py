@@ -1,0 +1,3 @@
+from secondsight.cli.main import main
+
+main()

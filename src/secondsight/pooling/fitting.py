@@ -1,0 +1,68 @@
+"""What the data-driven initialisations share: features as a stream, a fair sample of it, k-means by faiss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from secondsight.errors import DataError
+from secondsight.pooling.contract import Features
+
+
+def chunks(features: Features) -> Iterator[Float[Tensor, "m d"]]:
+    """The stream's tensors one after the other, each flattened to (m, d) and detached.
+
+    >>> [c.shape for c in chunks([torch.zeros(2, 3, 4), torch.zeros(5, 4)])]
+    [torch.Size([6, 4]), torch.Size([5, 4])]
+    """
+    for tensor in [features] if isinstance(features, Tensor) else features:
+        yield tensor.detach().reshape(-1, tensor.shape[-1])
+
+
+def sample(features: Features, limit: int, *, seed: int = 0) -> Float[Tensor, "m d"]:
+    """At most ``limit`` local features, each of the stream's with the same chance; memory does not grow with the stream.
+
+    Every feature draws a random key and the ``limit`` smallest keys stay, so the result does not depend on the chunking.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    kept: Tensor | None = None
+    keys = torch.empty(0, dtype=torch.float64)
+    for chunk in chunks(features):
+        fresh = torch.rand(len(chunk), generator=generator, dtype=torch.float64)
+        kept = chunk if kept is None else torch.cat([kept, chunk])
+        keys = torch.cat([keys, fresh])
+        if len(keys) > limit:
+            keys, order = keys.topk(limit, largest=False, sorted=False)
+            kept = kept[order.to(kept.device)]
+    if kept is None or len(kept) == 0:
+        raise DataError("no local features to fit from: the stream is empty")
+    if not torch.isfinite(kept).all():
+        raise DataError("the local features to fit from hold NaN or infinite values; look for the image that makes them")
+    return kept
+
+
+def kmeans(
+    points: Float[Tensor, "m d"], k: int, *, spherical: bool = False, seed: int = 0, iterations: int = 25
+) -> Float[Tensor, "k d"]:
+    """k centres by Lloyd's algorithm (faiss); ``spherical`` clusters directions and gives centres of length 1."""
+    if len(points) < k:
+        raise DataError(f"{k} codewords need at least {k} local features to fit from, got {len(points)}")
+    import faiss
+
+    data = points.detach().float().cpu()
+    if spherical:
+        data = torch.nn.functional.normalize(data, dim=1)
+    engine = faiss.Kmeans(
+        data.shape[1],
+        k,
+        niter=iterations,
+        seed=seed,
+        spherical=spherical,
+        min_points_per_centroid=1,
+        max_points_per_centroid=2**30,
+    )
+    engine.train(data.contiguous().numpy())
+    return torch.from_numpy(engine.centroids).reshape(k, -1).clone().to(points)

@@ -1,0 +1,39 @@
+"""Progress bars for whatever may take more than two seconds: on standard error, on a terminal, and gone when done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sized
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+T = TypeVar("T")
+
+
+def bar(*, unit: str = "") -> Progress:
+    """A rich ``Progress`` with our columns; use it as a context manager and add tasks to it."""
+    return Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(f"{unit} [dim]{{task.fields[note]}}" if unit else "[dim]{task.fields[note]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+def track(items: Iterable[T], what: str, *, total: int | None = None) -> Iterator[T]:
+    """Yield ``items`` with a bar that says ``what`` is being done.
+
+    >>> list(track([1, 2], "counting"))
+    [1, 2]
+    """
+    if total is None and isinstance(items, Sized):
+        total = len(items)
+    with bar() as progress:
+        task = progress.add_task(what, total=total, note="")
+        for item in items:
+            yield item
+            progress.advance(task)

@@ -1,0 +1,31 @@
+"""Shape annotations are checked at run time in tests (jaxtyping + beartype), and real data is found or the test skips."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Before torch loads: see the Makefile.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+from jaxtyping import install_import_hook
+
+install_import_hook(["secondsight.functional", "secondsight.pooling", "secondsight.losses"], "beartype.beartype")
+
+import pytest
+import torch
+
+SHARED = Path(__file__).parents[2] / "shared"
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder with CUB's training half and ImageNet weights, which is not part of the repository."""
+    if not SHARED.is_dir():
+        pytest.skip("needs ../shared (CUB images and ImageNet weights), which is not here")
+    return SHARED
