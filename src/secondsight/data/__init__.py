@@ -1,0 +1,43 @@
+"""Images from disk: datasets and their splits, decoding, transforms, samplers and the cache of frozen features.
+
+images = data.open("photos")                          # or "cub200:PATH", "list.csv" …
+split = data.splits("cub200:PATH", "validation")      # split.train, split.eval
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from secondsight.data.getting import get
+    from secondsight.data.imageset import ImageSet
+    from secondsight.data.inspecting import stats, verify
+    from secondsight.data.opening import open
+    from secondsight.data.sources import DATASETS, Dataset
+    from secondsight.data.splitting import Split, splits
+
+__all__ = ["DATASETS", "Dataset", "ImageSet", "Split", "get", "open", "splits", "stats", "verify"]
+
+# Loaded when first asked for: decoding and samplers need torch, and listing the datasets should not wait for it.
+_HOMES = {
+    "DATASETS": "sources",
+    "Dataset": "sources",
+    "ImageSet": "imageset",
+    "Split": "splitting",
+    "get": "getting",
+    "open": "opening",
+    "splits": "splitting",
+    "stats": "inspecting",
+    "verify": "inspecting",
+}
+
+
+def __getattr__(name: str):
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"secondsight.data.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'secondsight.data' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
