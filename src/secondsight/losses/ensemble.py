@@ -1,0 +1,101 @@
+"""Schemes that cut the embedding into parts and teach each what the ones before it got wrong: HDC and BIER."""
+
+from __future__ import annotations
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from secondsight.errors import ConfigError
+from secondsight.functional.boosting import boosted_deviance, cascade, co_activation
+from secondsight.functional.pairs import unit
+from secondsight.losses.contract import Expects, Loss, Part, cut, require_positive
+
+
+class HDC(Loss):
+    """Hard-aware deeply cascaded embedding: head k learns from the hardest fraction of the pairs that head k − 1 saw.
+
+    Kept from the paper: the cascade, its fractions, the contrastive loss, the joined unit vectors at test time.
+    Simplified: the heads are parts of one embedding, where the paper taps the network at rising depth.
+    """
+
+    name = "hdc"
+    paper = "Yuan et al. 2017, section 3"
+    expects = Expects(
+        2, 2, "2 or more images of each of 2 or more classes; large batches, for the last head to have pairs left"
+    )
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        classes: int,
+        fractions: tuple[float, ...] = (1.0, 0.5, 0.2),
+        sizes: tuple[int, ...] | None = None,
+        margin: float = 1.0,
+    ):
+        super().__init__(dim=dim, classes=classes)
+        require_positive(self.name, margin=margin)
+        if not fractions or not all(0 < fraction <= 1 for fraction in fractions):
+            raise ConfigError(f"hdc: fractions must be one or more numbers in (0, 1], got {fractions}")
+        if sizes is not None and len(sizes) != len(fractions):
+            raise ConfigError(f"hdc: {len(sizes)} sizes for {len(fractions)} fractions; each head needs one of both")
+        self.fractions = tuple(fractions)
+        self.sizes = cut(self.name, dim, sizes, (1,) * len(fractions))
+        self.margin = margin
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return tuple(Part(size, 1.0) for size in self.sizes)
+
+    def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
+        heads = [unit(head) for head in z.split(list(self.sizes), dim=1)]
+        return cascade(heads, labels, fractions=self.fractions, margin=self.margin)
+
+
+class BIER(Loss):
+    """Boosting independent embeddings robustly: learner m + 1 weighs pairs by what learners 1…m still get wrong.
+
+    Kept from the paper: the learners and their growing sizes, binomial deviance, the boosted weights, the activation loss, the
+    scaled parts at test time. Simplified: the activation loss sees the batch's embeddings, not the embedding's weights, and
+    its gradient also reaches the backbone.
+    """
+
+    name = "bier"
+    paper = "Opitz et al. 2017, algorithm 1; Opitz et al. 2018 for the activation loss"
+    expects = Expects(2, 2, "2 or more images of each of 2 or more classes")
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        classes: int,
+        sizes: tuple[int, ...] | None = None,
+        shrinkage: float | None = 0.06,
+        diversity: float = 0.1,
+        alpha: float = 2.0,
+        beta: float = 0.5,
+        cost: float = 25.0,
+    ):
+        super().__init__(dim=dim, classes=classes)
+        require_positive(self.name, alpha=alpha, cost=cost)
+        if shrinkage is not None:
+            require_positive(self.name, shrinkage=shrinkage)
+        self.sizes = cut(self.name, dim, sizes, (96, 160, 256))
+        self.shrinkage, self.diversity = shrinkage, diversity
+        self.alpha, self.beta, self.cost = alpha, beta, cost
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return tuple(Part(size, size / self.dim) for size in self.sizes)
+
+    def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
+        learners = z.split(list(self.sizes), dim=1)
+        loss = boosted_deviance(
+            [unit(learner) for learner in learners],
+            labels,
+            alpha=self.alpha,
+            beta=self.beta,
+            cost=self.cost,
+            shrinkage=self.shrinkage,
+        )
+        return loss + self.diversity * co_activation(learners) if self.diversity else loss

@@ -1,0 +1,126 @@
+"""Losses on pairs: contrastive, lifted structure, binomial deviance, multi-similarity, histogram."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from secondsight.functional.boosting import binomial_deviance
+from secondsight.functional.histogram import histogram_loss
+from secondsight.functional.pairs import euclidean, mean_or_zero, pair_masks, unit
+from secondsight.losses.contract import Expects, Loss, require_positive
+
+
+class Contrastive(Loss):
+    """Positives: mean of d; negatives: mean of relu(margin − d), each over its pairs above 0; d Euclidean on unit vectors."""
+
+    name = "contrastive"
+    paper = "Hadsell et al. 2006 (there with both terms squared)"
+    provider = "pytorch-metric-learning"
+    expects = Expects(2, 2, "2 or more images of each of 2 or more classes")
+
+    def __init__(self, *, dim: int, classes: int, margin: float = 1.0, positive_margin: float = 0.0):
+        from pytorch_metric_learning.distances import LpDistance
+        from pytorch_metric_learning.losses import ContrastiveLoss
+
+        super().__init__(dim=dim, classes=classes)
+        require_positive(self.name, margin=margin)
+        self.criterion = ContrastiveLoss(
+            pos_margin=positive_margin, neg_margin=margin, distance=LpDistance(normalize_embeddings=False)
+        )
+
+    def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
+        return self.criterion(unit(z), labels)
+
+
+class Lifted(Loss):
+    """½ mean over positive pairs of relu(d_ij + log(Σ_k e^{margin − d_ik} + Σ_l e^{margin − d_jl}))².
+
+    k and l run over the negatives of i and of j; d is Euclidean on unit vectors.
+    """
+
+    name = "lifted"
+    paper = "Oh Song et al. 2016, equation 4 (there without normalisation)"
+    expects = Expects(2, 2, "2 or more images of each of 2 or more classes")
+
+    def __init__(self, *, dim: int, classes: int, margin: float = 1.0):
+        super().__init__(dim=dim, classes=classes)
+        require_positive(self.name, margin=margin)
+        self.margin = margin
+
+    def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
+        u = unit(z)
+        d = euclidean(u @ u.T)
+        positive, negative = pair_masks(labels)
+        pull = (self.margin - d).masked_fill(~negative, -torch.inf).logsumexp(1)
+        i, j = positive.triu().nonzero(as_tuple=True)
+        return mean_or_zero((d[i, j] + torch.logaddexp(pull[i], pull[j])).relu().square()) / 2
+
+
+class Binomial(Loss):
+    """mean over positives + mean over negatives of log(1 + exp(−α(s − β)m)), m = 1 or −C, s the cosine similarity."""
+
+    name = "binomial"
+    paper = "Yi et al. 2014; Ustinova & Lempitsky 2016"
+    expects = Expects(2, 2, "2 or more images of each of 2 or more classes")
+
+    def __init__(self, *, dim: int, classes: int, alpha: float = 2.0, beta: float = 0.5, cost: float = 25.0):
+        super().__init__(dim=dim, classes=classes)
+        require_positive(self.name, alpha=alpha, cost=cost)
+        self.alpha, self.beta, self.cost = alpha, beta, cost
+
+    def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
+        u = unit(z)
+        return binomial_deviance(u @ u.T, labels, alpha=self.alpha, beta=self.beta, cost=self.cost)
+
+
+class MultiSimilarity(Loss):
+    """mean over anchors of 1/α log(1 + Σ_p e^{−α(s_ap − λ)}) + 1/β log(1 + Σ_n e^{β(s_an − λ)}) over the mined pairs.
+
+    Mined are the negatives above the least similar positive − ε, and the positives below the most similar negative + ε.
+    """
+
+    name = "multi-similarity"
+    paper = "Wang et al. 2019, equation 15"
+    provider = "pytorch-metric-learning"
+    expects = Expects(2, 2, "2 or more images of each of 2 or more classes; the authors use 5 images a class")
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        classes: int,
+        alpha: float = 2.0,
+        beta: float = 50.0,
+        base: float = 0.5,
+        epsilon: float = 0.1,
+    ):
+        from pytorch_metric_learning.losses import MultiSimilarityLoss
+        from pytorch_metric_learning.miners import MultiSimilarityMiner
+
+        super().__init__(dim=dim, classes=classes)
+        require_positive(self.name, alpha=alpha, beta=beta)
+        self.criterion = MultiSimilarityLoss(alpha=alpha, beta=beta, base=base)
+        self.miner = MultiSimilarityMiner(epsilon=epsilon)
+
+    def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
+        u = unit(z)
+        return self.criterion(u, labels, self.miner(u.detach(), labels))
+
+
+class Histogram(Loss):
+    """The probability that a random negative pair is more similar than a random positive one, from two histograms."""
+
+    name = "histogram"
+    paper = "Ustinova & Lempitsky 2016, equation 5"
+    expects = Expects(2, 2, "2 or more images of each of 2 or more classes; large batches, for smooth histograms")
+
+    def __init__(self, *, dim: int, classes: int, bins: int = 100):
+        super().__init__(dim=dim, classes=classes)
+        require_positive(self.name, bins=bins)
+        self.bins = bins
+
+    def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
+        u = unit(z)
+        return histogram_loss(u @ u.T, labels, bins=self.bins)

@@ -1,0 +1,75 @@
+"""Losses that compare images with one learnt vector a class instead of with each other."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from secondsight.errors import ConfigError
+from secondsight.functional.pairs import unit
+from secondsight.losses.contract import Expects, Loss, require_positive
+
+
+class ProxyNCA(Loss):
+    """mean of −log(e^{−d(x, p_y)} / Σ_{k≠y} e^{−d(x, p_k)}), d the squared distance of vectors of length ``scale``.
+
+    The sum leaves out the image's own class, so the loss can be negative and goes on pulling when the image is right.
+    """
+
+    name = "proxy-nca"
+    paper = "Movshovitz-Attias et al. 2017"
+    expects = Expects(1, 1, "anything: images are compared with proxies, not with each other")
+
+    def __init__(self, *, dim: int, classes: int, scale: float = 3.0):
+        super().__init__(dim=dim, classes=classes)
+        _check_classes(self.name, classes)
+        require_positive(self.name, scale=scale)
+        self.scale = scale
+        self.weight = nn.Parameter(unit(torch.randn(classes, dim)))
+
+    @property
+    def proxies(self) -> nn.Parameter:
+        return self.weight
+
+    def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
+        self.check_range(labels)
+        s = unit(z) @ unit(self.weight.to(z.dtype)).T
+        d = self.scale**2 * (2 - 2 * s)
+        own = torch.nn.functional.one_hot(labels, self.classes).bool()
+        return (d[own] + (-d).masked_fill(own, -torch.inf).logsumexp(1)).mean()
+
+
+class ProxyAnchor(Loss):
+    """1/|P⁺| Σ_{p∈P⁺} log(1 + Σ_{x∈p} e^{−α(s − margin)}) + 1/|P| Σ_p log(1 + Σ_{x∉p} e^{α(s + margin)}).
+
+    P are the proxies, P⁺ the ones with an image in the batch, s the cosine similarity.
+    """
+
+    name = "proxy-anchor"
+    paper = "Kim et al. 2020, equation 4"
+    provider = "pytorch-metric-learning"
+    expects = Expects(1, 1, "anything: images are compared with proxies, not with each other; large batches help")
+
+    def __init__(self, *, dim: int, classes: int, margin: float = 0.1, alpha: float = 32.0):
+        from pytorch_metric_learning.losses import ProxyAnchorLoss
+
+        super().__init__(dim=dim, classes=classes)
+        _check_classes(self.name, classes)
+        require_positive(self.name, alpha=alpha)
+        self.criterion = ProxyAnchorLoss(classes, dim, margin=margin, alpha=alpha)
+
+    @property
+    def proxies(self) -> nn.Parameter:
+        return self.criterion.proxies
+
+    def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
+        self.check_range(labels)
+        return self.criterion(unit(z), labels)
+
+
+def _check_classes(name: str, classes: int) -> None:
+    if classes < 2:
+        raise ConfigError(
+            f"{name}: a single class has nothing to be told apart from; training needs at least 2 classes"
+        )
