@@ -1,0 +1,117 @@
+"""``hf:NAME``: any image model of transformers, from the hub or a directory; ViTs yield their patch tokens."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+from torch import Tensor, nn
+
+from secondsight.backbones.adapted import Adapted
+from secondsight.backbones.preprocessing import Preprocessing
+from secondsight.errors import ConfigError, WeightsError
+from secondsight.extras import require
+
+
+def from_hf(
+    model: str,
+    *,
+    pretrained: bool = True,
+    preprocessing: Preprocessing | dict[str, Any] | None = None,
+    architecture: str | None = None,
+) -> HFBackbone:
+    """``model`` is a name on the hub or a directory; ``architecture`` (its config as JSON) makes both superfluous."""
+    transformers = require("transformers", extra="hf", purpose=f"backbone 'hf:{model}'")
+    if preprocessing is None:
+        preprocessing = _preprocessing(model)
+    try:
+        if architecture is not None:
+            config = transformers.AutoConfig.for_model(**json.loads(architecture))
+        else:
+            config = transformers.AutoConfig.from_pretrained(model)
+        if pretrained:
+            network = transformers.AutoModel.from_pretrained(model, config=config)
+        else:
+            network = transformers.AutoModel.from_config(config)
+    except (OSError, ValueError) as error:
+        raise WeightsError(
+            f"hf:{model} cannot be loaded: {_first_line(error)} (without a network, download the model elsewhere and "
+            "pass its directory as hf:DIRECTORY)"
+        ) from error
+    network = getattr(network, "vision_model", network)  # CLIP and its kin: the tower that sees
+    if getattr(network, "main_input_name", None) != "pixel_values":
+        raise ConfigError(
+            f"hf:{model} is not an image model: it takes {getattr(network, 'main_input_name', '?')!r}, not pixels"
+        )
+    return HFBackbone(network.float(), name=f"hf:{model}", preprocessing=Preprocessing.of(preprocessing))
+
+
+class HFBackbone(Adapted):
+    """A network of transformers: its ``last_hidden_state``."""
+
+    def __init__(self, network: nn.Module, *, name: str, preprocessing: Preprocessing):
+        super().__init__(network, name=name, preprocessing=preprocessing, patch=_patch(network.config))
+        self.options = {"architecture": _architecture(network.config)}
+        # Plain ViTs insist on the size of their position grid unless told to interpolate it.
+        knows = "interpolate_pos_encoding" in inspect.signature(network.forward).parameters
+        self._asks = {"interpolate_pos_encoding": True} if knows else {}
+        self.probe()
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.network(pixel_values=x, **self._asks).last_hidden_state
+
+
+def _patch(config: Any) -> tuple[int, int] | None:
+    """Pixels that one token of the last layer covers; hierarchical transformers halve the grid between their stages."""
+    patch = getattr(config, "patch_size", None)
+    if patch is None:
+        return None
+    height, width = (patch, patch) if isinstance(patch, int) else patch
+    merged = 2 ** (len(getattr(config, "depths", [0])) - 1)
+    return height * merged, width * merged
+
+
+def _architecture(config: Any) -> str:
+    content = json.loads(config.to_json_string(use_diff=True))
+    irrelevant = (
+        "_name_or_path",
+        "architectures",
+        "id2label",
+        "label2id",
+        "transformers_version",
+        "dtype",
+        "torch_dtype",
+    )
+    kept = {key: value for key, value in content.items() if key not in irrelevant}
+    return json.dumps({**kept, "model_type": config.model_type}, sort_keys=True)
+
+
+def _preprocessing(model: str) -> Preprocessing:
+    """What the model's own image processor does to pixels, from its ``preprocessor_config.json``."""
+    base = require("transformers.image_processing_base", extra="hf", purpose=f"backbone 'hf:{model}'")
+    try:
+        told, _ = base.ImageProcessingMixin.get_image_processor_dict(model)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"hf:{model} has no preprocessor_config.json within reach, so its mean and std are unknown; pass "
+            f"preprocessing= ({_first_line(error)})"
+        ) from error
+    normalised = told.get("do_normalize", True)
+    return Preprocessing(
+        mean=told["image_mean"] if normalised else (0, 0, 0),
+        std=told["image_std"] if normalised else (1, 1, 1),
+        channels="BGR" if told.get("do_flip_channel_order") else "RGB",
+        range=255 * told.get("rescale_factor", 1 / 255) if told.get("do_rescale", True) else 255,
+        size=_size(told.get("crop_size") if told.get("do_center_crop") else told.get("size")),
+    )
+
+
+def _size(told: Any) -> int:
+    if isinstance(told, dict):
+        told = told.get("height") or told.get("shortest_edge")
+    return int(told or 224)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
