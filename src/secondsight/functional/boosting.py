@@ -1,4 +1,4 @@
-"""Ensembles inside one embedding: boosted learners (BIER), cascaded heads (HDC), and the binomial deviance they weigh."""
+"""Ensembles inside one embedding: boosted learners (BIER) and cascaded heads (HDC), each taught on pairs."""
 
 from __future__ import annotations
 
@@ -8,28 +8,30 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from secondsight.functional.pairs import euclidean, mean_of_active, mean_or_zero, split_pairs, unit
+from secondsight.functional.pairs import euclidean, mean_of_active, mean_or_zero, split_pairs
 
-_NEGATIVES_COUNT = 2.0  # a negative pair's weight beside a positive one's when boosting with shrinkage (authors' code)
+_NEGATIVES_COUNT = 2.0  # what a negative pair weighs beside a positive one when boosting with shrinkage (authors' code)
 
 
 def activations(
-    s_positive: Float[Tensor, " p"], s_negative: Float[Tensor, " n"], *, alpha: float, beta: float, cost: float
+    s: Float[Tensor, "b b"], labels: Int[Tensor, " b"], *, alpha: float, beta: float, cost: float
 ) -> tuple[Float[Tensor, " p"], Float[Tensor, " n"]]:
-    """α(s − β)m with m = 1 for positive and −C for negative pairs: above 0 when the pair is on its side of β."""
-    return alpha * (s_positive - beta), -cost * alpha * (s_negative - beta)
+    """α(s − β)m of positive pairs, m = 1, and of negative ones, m = −C: above 0 when a pair is on its side of β."""
+    positive, negative = split_pairs(s, labels)
+    return alpha * (positive - beta), -cost * alpha * (negative - beta)
 
 
 def binomial_deviance(
     s: Float[Tensor, "b b"], labels: Int[Tensor, " b"], *, alpha: float, beta: float, cost: float
 ) -> Float[Tensor, ""]:
     """mean over positives + mean over negatives of log(1 + exp(−α(s − β)m)), m = 1 or −C."""
-    parts = activations(*split_pairs(s, labels), alpha=alpha, beta=beta, cost=cost)
-    return torch.stack([mean_or_zero(torch.nn.functional.softplus(-part)) for part in parts]).sum()
+    positive, negative = activations(s, labels, alpha=alpha, beta=beta, cost=cost)
+    softplus = torch.nn.functional.softplus
+    return mean_or_zero(softplus(-positive)) + mean_or_zero(softplus(-negative))
 
 
 def boosted_deviance(
-    parts: Sequence[Float[Tensor, "b _"]],
+    learners: Sequence[Float[Tensor, "b _"]],
     labels: Int[Tensor, " b"],
     *,
     alpha: float,
@@ -37,74 +39,78 @@ def boosted_deviance(
     cost: float,
     shrinkage: float | None,
 ) -> Float[Tensor, ""]:
-    """BIER (Opitz et al. 2017, algorithm 1): 1/M Σ_m Σ_pairs w_m ℓ(a_m), a_m = α(s_m − β)m_ij and ℓ(a) = log(1 + e^{−a}).
+    """BIER's loss (Opitz et al. 2017, algorithm 1) of M learners, given as unit vectors.
 
-    A pair's weight for learner m + 1 is −ℓ'(A_m) = σ(−A_m), where A_m is what the learners up to m say together:
-
-        shrinkage None      A_0 = 0,   A_m = (1 − η_m) A_{m−1} + η_m a_m,  η_m = 2/(m + 1)      the paper
-        shrinkage ν         A_0 = ½,   A_m = A_{m−1} + ν a_m,  weights of negatives doubled     the authors' code
+    1/M Σ_m of the binomial deviance of learner m with each pair weighed by what the learners before it say of it.
     """
-    total = parts[0].new_zeros(())
-    start = 0.0 if shrinkage is None else 0.5
-    together, weights = [start, start], [1.0, 1.0]
-    for m, part in enumerate(parts, start=1):
-        said = activations(*split_pairs(part @ part.T, labels), alpha=alpha, beta=beta, cost=cost)
-        eta = 2 / (m + 1)
-        for sign in (0, 1):
-            a = said[sign]
-            total = total + mean_or_zero(torch.nn.functional.softplus(-a) * weights[sign])
-            if shrinkage is None:
-                together[sign] = (1 - eta) * together[sign] + eta * a.detach()
-            else:
-                together[sign] = together[sign] + shrinkage * a.detach()
-            weights[sign] = torch.sigmoid(-together[sign]) * (
-                _NEGATIVES_COUNT if sign and shrinkage is not None else 1.0
-            )
-    return total / len(parts)
+    said = [activations(u @ u.T, labels, alpha=alpha, beta=beta, cost=cost) for u in learners]
+    emphasis = 1.0 if shrinkage is None else _NEGATIVES_COUNT
+    positive = boosted([a for a, _ in said], shrinkage=shrinkage, emphasis=1.0)
+    negative = boosted([a for _, a in said], shrinkage=shrinkage, emphasis=emphasis)
+    return (positive + negative) / len(learners)
 
 
-def co_activation(parts: Sequence[Float[Tensor, "b _"]]) -> Float[Tensor, ""]:
-    """Σ_{i<j} mean over images and dimensions k, l of (f_ik f_jl)²: BIER's activation loss, least when learners take turns.
+def boosted(
+    activations: Sequence[Float[Tensor, " p"]], *, shrinkage: float | None, emphasis: float
+) -> Float[Tensor, ""]:
+    """Σ_m mean over pairs of w_m ℓ(a_m), ℓ(a) = log(1 + e^{−a}).
 
-    The authors hold the rows of the embedding's weights at length 1, or f = 0 would be best. Here each dimension is divided
-    by its root mean square over the batch instead, which needs no access to the weights; f alike for all images gives 1.
+    w_1 = 1, then w_{m+1} = −ℓ'(A_m) · emphasis = σ(−A_m) · emphasis. A_m is what the learners up to m say together:
+
+        shrinkage None    A_0 = 0,  A_m = (1 − η_m) A_{m−1} + η_m a_m,  η_m = 2/(m + 1)    the paper
+        shrinkage ν       A_0 = ½,  A_m = A_{m−1} + ν a_m                                  the authors' code
     """
-    energy = []
-    for part in parts:
-        part = part / part.detach().abs().amax().clamp_min(torch.finfo(part.dtype).tiny)
-        square = part.square()
-        energy.append((square / (square.mean(0) + torch.finfo(part.dtype).eps)).mean(1))
-    total = energy[0].new_zeros(())
-    for i, first in enumerate(energy):
-        for second in energy[i + 1 :]:
-            total = total + (first * second).mean()
+    together = torch.full_like(activations[0], 0.0 if shrinkage is None else 0.5)
+    weight = torch.ones_like(together)
+    total = together.new_zeros(())
+    for m, a in enumerate(activations, start=1):
+        total = total + mean_or_zero(weight * torch.nn.functional.softplus(-a))
+        keep, add = (1 - 2 / (m + 1), 2 / (m + 1)) if shrinkage is None else (1.0, shrinkage)
+        together = keep * together + add * a.detach()
+        weight = emphasis * torch.sigmoid(-together)
     return total
 
 
-def cascade(
-    parts: Sequence[Float[Tensor, "b _"]], labels: Int[Tensor, " b"], *, fractions: Sequence[float], margin: float
-) -> Float[Tensor, ""]:
-    """HDC (Yuan et al. 2017): Σ_k L_k, the contrastive loss of head k on the hardest fraction h_k of the pairs of head k − 1.
+def co_activation(learners: Sequence[Float[Tensor, "b _"]]) -> Float[Tensor, ""]:
+    """BIER's activation loss: Σ_{i<j} mean over images and dimensions of (f_ik f_jl)², least when learners take turns.
 
-    L⁺ = d_ij, L⁻ = max(0, margin − d_ij), d the distance of the unit vectors of head k. Head k keeps the pairs with the
-    largest loss under head k − 1, positives and negatives apart; head 1 ranks all pairs by itself.
+    The authors hold the rows of the embedding's weights at length 1, or f = 0 would be best. Here each dimension is
+    divided by its root mean square over the batch instead, which needs no weights. 1 a pair means independence.
     """
-    total = parts[0].new_zeros(())
-    kept: list[Tensor | None] = [None, None]
-    before: list[Tensor | None] = [None, None]
-    for part, fraction in zip(parts, fractions, strict=True):
-        s_positive, s_negative = split_pairs(unit(part) @ unit(part).T, labels)
-        for sign, loss in enumerate((euclidean(s_positive), (margin - euclidean(s_negative)).relu())):
-            of_kept = loss if kept[sign] is None else loss[kept[sign]]
-            ranked_by = of_kept if before[sign] is None else before[sign]
-            hard = _hardest(ranked_by, fraction)
-            kept[sign] = hard if kept[sign] is None else kept[sign][hard]
-            before[sign] = of_kept.detach()[hard]
-            total = total + mean_of_active(of_kept[hard])
+    energy = []
+    for f in learners:
+        square = (f / f.detach().abs().amax().clamp_min(torch.finfo(f.dtype).tiny)).square()
+        energy.append((square / (square.mean(0) + torch.finfo(f.dtype).eps)).mean(1))
+    pairs = [(first * second).mean() for i, first in enumerate(energy) for second in energy[i + 1 :]]
+    return torch.stack(pairs).sum() if pairs else energy[0].sum() * 0
+
+
+def cascaded_contrastive(
+    heads: Sequence[Float[Tensor, "b _"]], labels: Int[Tensor, " b"], *, fractions: Sequence[float], margin: float
+) -> Float[Tensor, ""]:
+    """HDC's loss (Yuan et al. 2017) of K heads, given as unit vectors: Σ_k of the contrastive loss on head k's pairs.
+
+    L⁺ = d_ij for positive and L⁻ = max(0, margin − d_ij) for negative pairs; both are cascaded apart.
+    """
+    pairs = [split_pairs(u @ u.T, labels) for u in heads]
+    positive = cascaded([euclidean(s) for s, _ in pairs], fractions)
+    negative = cascaded([(margin - euclidean(s)).relu() for _, s in pairs], fractions)
+    return positive + negative
+
+
+def cascaded(losses: Sequence[Float[Tensor, " p"]], fractions: Sequence[float]) -> Float[Tensor, ""]:
+    """Σ_k mean of head k's losses above 0 over its pairs P_k.
+
+    P_k is the fraction h_k of P_{k−1} with the largest loss of head k − 1; head 1 chooses from all pairs, by its own.
+    """
+    kept = _hardest(losses[0].detach(), fractions[0])
+    total = mean_of_active(losses[0][kept])
+    for before, loss, fraction in zip(losses, losses[1:], fractions[1:], strict=False):
+        kept = kept[_hardest(before.detach()[kept], fraction)]
+        total = total + mean_of_active(loss[kept])
     return total
 
 
 def _hardest(loss: Tensor, fraction: float) -> Tensor:
     """Indices of the largest ``fraction`` of the losses; at least one, if there is any."""
-    keep = min(len(loss), max(1, round(fraction * len(loss)))) if len(loss) else 0
-    return loss.topk(keep, sorted=False).indices
+    return loss.topk(min(len(loss), max(1, round(fraction * len(loss)))), sorted=False).indices

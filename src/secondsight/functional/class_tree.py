@@ -38,7 +38,7 @@ def class_distances(means: Float[Tensor, "c d"], present: Bool[Tensor, " c"]) ->
 
 
 def class_spreads(means: Float[Tensor, "c d"], counts: Int[Tensor, " c"]) -> Float[Tensor, " c"]:
-    """s_c = 1/(n² − n) Σ_{i≠j∈c} |r_i − r_j|² for unit vectors r: that is 2n/(n − 1) · (1 − |μ_c|²); 0 for one image."""
+    """s_c = 1/(n² − n) Σ_{i≠j∈c} |r_i − r_j|² for unit vectors r: 2n/(n − 1) · (1 − |μ_c|²); 0 for one image."""
     n = counts.to(means.dtype)
     several = counts > 1
     spread = 2 * n / (n - 1).clamp_min(1) * (1 - means.square().sum(1)).clamp_min(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -10,7 +9,7 @@ from secondsight.functional.pairs import split_pairs
 
 
 def soft_histogram(s: Float[Tensor, " n"], *, bins: int) -> Float[Tensor, " nodes"]:
-    """The share of s at each of bins + 1 nodes on [−1, 1]; a value is split linearly between its two neighbours (equation 2)."""
+    """The share of s at each of bins + 1 nodes on [−1, 1]; a value is split between its two neighbours (equation 2)."""
     place = (s.clamp(-1, 1) + 1) * (bins / 2)
     # A similarity of exactly 1 (two equal images) belongs to the last bin, not to one after it.
     lower = place.detach().floor().long().clamp_max(bins - 1)

@@ -15,8 +15,8 @@ def unit(z: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
     """z / |z|, safe at any length.
 
     Huge entries do not overflow: the length of z does not matter, so z is divided by its largest entry first. A vector
-    that is (almost) zero has no direction; it is returned as it is, with the gradient passed through unchanged, so that it
-    can leave the origin. ``torch.nn.functional.normalize`` multiplies that gradient by 1e12.
+    that is (almost) zero has no direction; it is returned as it is, with the gradient passed through unchanged, so that
+    it can leave the origin. ``torch.nn.functional.normalize`` multiplies that gradient by 1e12.
 
     >>> unit(torch.tensor([[3e30, 4e30], [0.0, 0.0]]))
     tensor([[0.6000, 0.8000],

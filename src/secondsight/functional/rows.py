@@ -27,8 +27,8 @@ Rows = Callable[[Tensor, slice], RowTerms]
 def row_loss(u: Float[Tensor, "b d"], rows: Rows) -> Float[Tensor, ""]:
     """L = Σ_r total_r / Σ_r weight_r, S = uuᵀ, where ``rows`` gives the terms of a block of rows and their derivative.
 
-    The gradient dL/du = (G + Gᵀ)u / Σ weight, G = d total / dS, is accumulated on the way, so memory is that of one block
-    of rows however large the batch. Where nothing has weight the loss is 0 and so is its gradient.
+    The gradient dL/du = (G + Gᵀ)u / Σ weight, G = d total / dS, is accumulated on the way, so memory is that of one
+    block of rows however large the batch. Where nothing has weight the loss is 0 and so is its gradient.
     """
     return _RowLoss.apply(u, rows)  # pyright: ignore[reportReturnType]
 

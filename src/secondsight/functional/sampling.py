@@ -28,15 +28,16 @@ def distance_weighted_triplets(
     far: float,
     generator: torch.Generator,
 ) -> tuple[Int[Tensor, " t"], Int[Tensor, " t"], Int[Tensor, " t"]]:
-    """(anchor, positive, negative): each positive pair with one negative drawn with weight 1 / q(max(d, cutoff)), d < far.
+    """(anchor, positive, negative): each positive pair with one negative of weight 1 / q(max(d, cutoff)), d < far.
 
-    Weights are normalised for each anchor by itself (a softmax of −log q), so none is lost to underflow. An anchor with no
-    negative nearer than ``far`` draws uniformly, as in the authors' code.
+    Weights are normalised for each anchor by itself (a softmax of −log q), so none is lost to underflow. An anchor with
+    no negative nearer than ``far`` draws uniformly, as in the authors' code.
     """
     index, real = positives(labels)
     negative = labels[:, None] != labels[None, :]
     if not (index.shape[1] and negative.any()):
-        return (labels.new_empty(0),) * 3
+        empty = labels.new_empty(0)
+        return empty, empty, empty
     log_weight = -log_density(distance.detach().clamp_min(cutoff), dim=dim)
     near = negative & (distance.detach() < far)
     usable = torch.where(near.any(1, keepdim=True), near, negative)

@@ -21,7 +21,7 @@ class Hinges(NamedTuple):
     """Σ_p Σ_n relu(x_n − t_p) over the rows."""
 
     total: Tensor  # ()
-    count: Tensor  # (), how many hinges are above 0
+    active: Tensor  # (), how many hinges are above 0
     d_x: Tensor  # (rows, b)
     d_t: Tensor  # (rows, k)
 
@@ -33,7 +33,7 @@ def all_triplets(u: Float[Tensor, "b d"], labels: Int[Tensor, " b"], *, margin: 
     def rows(s: Tensor, here: slice) -> RowTerms:
         negative = labels[here, None] != labels[None, :]
         h = hinges(s, s.gather(1, index[here]) - margin, negative=negative, real=real[here])
-        return RowTerms(h.total, h.count, h.d_x.scatter_add(1, index[here], h.d_t))
+        return RowTerms(h.total, h.active, h.d_x.scatter_add(1, index[here], h.d_t))
 
     return row_loss(u, rows)
 
@@ -41,8 +41,8 @@ def all_triplets(u: Float[Tensor, "b d"], labels: Int[Tensor, " b"], *, margin: 
 def semihard_triplets(u: Float[Tensor, "b d"], labels: Int[Tensor, " b"], *, margin: float) -> Float[Tensor, ""]:
     """The same over the semi-hard triplets only, those with s_ap − margin < s_an < s_ap.
 
-    A negative is active for p and closer than the margin, but not closer than p: the hinges with threshold s_ap − margin
-    less the ones of the negatives at or above s_ap.
+    A negative is active for p and closer than the margin, but not closer than p: the hinges with threshold
+    s_ap − margin less the ones of the negatives at or above s_ap.
     """
     index, real = positives(labels)
 
@@ -50,7 +50,7 @@ def semihard_triplets(u: Float[Tensor, "b d"], labels: Int[Tensor, " b"], *, mar
         negative = labels[here, None] != labels[None, :]
         s_ap = s.gather(1, index[here])
         h = hinges(s, s_ap - margin, negative=negative, real=real[here], below=s_ap)
-        return RowTerms(h.total, h.count, h.d_x.scatter_add(1, index[here], h.d_t))
+        return RowTerms(h.total, h.active, h.d_x.scatter_add(1, index[here], h.d_t))
 
     return row_loss(u, rows)
 
@@ -76,7 +76,7 @@ def hardest_semihard_triplets(
 def hierarchical_triplets(
     u: Float[Tensor, "b d"], labels: Int[Tensor, " b"], margins: Callable[[slice], Tensor]
 ) -> Float[Tensor, ""]:
-    """½ mean of relu(|u_a − u_p|² − |u_a − u_n|² + α_an) over all triplets; ``margins(rows)`` gives α of some anchors, (r, b).
+    """½ mean of relu(|u_a − u_p|² − |u_a − u_n|² + α_an) over all triplets; ``margins(rows)`` gives α, (r, b).
 
     On unit vectors |u_a − u_n|² = 2 − 2s_an, so a hinge is relu((2s_an + α_an) − 2s_ap).
     """
@@ -123,7 +123,7 @@ def _how_many_below(t: Tensor, x: Tensor, *, real: Tensor, strictly: bool) -> Te
 def hardest_semihard(
     s: Float[Tensor, "r b"], labels: Int[Tensor, " b"], here: slice, s_ap: Float[Tensor, "r k"], *, fallback: bool
 ) -> tuple[Int[Tensor, "r k"], Bool[Tensor, "r k"]]:
-    """For each positive pair of the anchors ``here`` its most similar negative among those less similar than the positive.
+    """For each positive pair of the anchors ``here`` its most similar negative less similar than the positive.
 
     Where every negative is at least as similar as the positive there is none; ``fallback`` then takes the least similar
     negative, so that such a pair still learns (as TensorFlow's ``triplet_semihard_loss`` does). Returns (index, found).

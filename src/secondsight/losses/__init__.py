@@ -1,4 +1,4 @@
-"""Losses: the embeddings and labels of a batch become one number. ``build("proxy-anchor", dim=512, classes=100)`` makes any."""
+"""Losses: a batch of embeddings and labels becomes one number. ``build("triplet", dim=512, classes=100)`` makes any."""
 
 from secondsight.losses.contract import Expects, Loss, Part
 from secondsight.losses.registry import LOSSES, build, option_defaults

@@ -36,9 +36,9 @@ class Loss(nn.Module):
     """``forward(z: (B, D), labels: (B,)) -> scalar``; z is un-normalised and holds the whole batch, of all processes.
 
     A loss is a function of (z, labels) and its own state alone, so that processes which hold the same batch compute the
-    same loss and the same gradients; whatever is drawn at random comes from a counter in ``state_dict``. Where a batch has
-    nothing to teach (no positive pair) the loss is 0 with zero gradients, still part of the graph. A batch of one class is an
-    error for the losses that need negatives from the batch.
+    same loss and the same gradients; whatever is drawn at random comes from a counter in ``state_dict``. Where a batch
+    has nothing to teach (no positive pair) the loss is 0 with zero gradients, still part of the graph. A batch of one
+    class is an error for the losses that need negatives from the batch.
     """
 
     name: ClassVar[str]
@@ -95,17 +95,20 @@ class Loss(nn.Module):
             raise ShapeError(f"{self.name}: {tuple(labels.shape)} labels do not fit embeddings {tuple(z.shape)}")
         if self.expects.classes > 1 and len(labels) and bool((labels == labels[0]).all()):
             raise DataError(
-                f"{self.name}: all {len(labels)} images of the batch have label {int(labels[0])}; without a second class "
-                "there is nothing to tell apart: put at least 2 classes in a batch"
+                f"{self.name}: all {len(labels)} images of the batch have label {int(labels[0])}; without another "
+                "class there is nothing to tell apart: put at least 2 classes in a batch"
             )
         return (z.float() if z.dtype in (torch.float16, torch.bfloat16) else z), labels.long()
 
     def check_range(self, labels: Tensor) -> None:
         """Labels index the loss's own table of classes: they must be in it."""
-        if len(labels) and not (0 <= int(labels.min()) and int(labels.max()) < self.classes):
+        if not len(labels):
+            return
+        low, high = int(labels.min()), int(labels.max())
+        if low < 0 or high >= self.classes:
             raise DataError(
-                f"{self.name}: labels go from {int(labels.min())} to {int(labels.max())}, but the loss was built for classes "
-                f"0…{self.classes - 1}: number the training classes from 0 without gaps, or build it with more classes"
+                f"{self.name}: labels go from {low} to {high}, but the loss was built for 0…{self.classes - 1}: "
+                "number the training classes from 0 without gaps, or build the loss with more classes"
             )
 
 

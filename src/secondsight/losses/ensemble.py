@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from secondsight.errors import ConfigError
-from secondsight.functional.boosting import boosted_deviance, cascade, co_activation
+from secondsight.functional.boosting import boosted_deviance, cascaded_contrastive, co_activation
 from secondsight.functional.pairs import unit
 from secondsight.losses.contract import Expects, Loss, Part, cut, require_positive
 
@@ -49,15 +49,15 @@ class HDC(Loss):
 
     def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
         heads = [unit(head) for head in z.split(list(self.sizes), dim=1)]
-        return cascade(heads, labels, fractions=self.fractions, margin=self.margin)
+        return cascaded_contrastive(heads, labels, fractions=self.fractions, margin=self.margin)
 
 
 class BIER(Loss):
     """Boosting independent embeddings robustly: learner m + 1 weighs pairs by what learners 1…m still get wrong.
 
-    Kept from the paper: the learners and their growing sizes, binomial deviance, the boosted weights, the activation loss, the
-    scaled parts at test time. Simplified: the activation loss sees the batch's embeddings, not the embedding's weights, and
-    its gradient also reaches the backbone.
+    Kept from the paper: the learners and their growing sizes, binomial deviance, the boosted weights, the activation
+    loss, the scaled parts at test time. Simplified: the activation loss sees the batch's embeddings, not the weights
+    behind them, and its gradient also reaches the backbone.
     """
 
     name = "bier"

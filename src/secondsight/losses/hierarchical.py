@@ -19,8 +19,8 @@ class HTL(Loss):
     """½ mean over triplets of relu(|a − p|² − |a − n|² + α), α = β + d_H(y_a, y_n) − s_{y_a}, on unit vectors.
 
     d_H is the distance at which the classes of a and n merge in the tree, s the mean distance inside the class of a.
-    ``on_epoch`` rebuilds the tree and ``neighbours``, the nearest classes of each class, which the sampler is to put into a
-    batch together (anchor-neighbour sampling). Before the first ``on_epoch`` the margin is β.
+    ``on_epoch`` rebuilds the tree and ``neighbours``, the nearest classes of each class, which the sampler is to put
+    into a batch together (anchor-neighbour sampling). Before the first ``on_epoch`` the margin is β.
     """
 
     name = "htl"

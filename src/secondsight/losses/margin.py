@@ -14,8 +14,8 @@ from secondsight.losses.contract import Expects, Loss, nothing, require_positive
 class Margin(Loss):
     """mean of relu(d_ap − β + margin) and relu(β − d_an + margin) over the ones above 0; β a class, learnt.
 
-    Each positive pair draws one negative with weight 1 / q(d), q the density of distances on the sphere, so that near and far
-    negatives come up alike. The draw depends on ``seed`` and on the number of steps taken, which is part of the state.
+    Each positive pair draws one negative with weight 1 / q(d), q the density of distances on the sphere, so that near
+    and far negatives come up alike. The draw depends on ``seed`` and on the number of steps taken, which is saved.
     """
 
     name = "margin"

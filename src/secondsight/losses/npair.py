@@ -17,8 +17,8 @@ class NPair(Loss):
     """mean over positive pairs (a, p) of log(1 + Σ_n e^{⟨a, n⟩ − ⟨a, p⟩}) + l2 · mean |z|².
 
     ``pairs="all"``: every ordered positive pair of the batch, n over all images of other classes. ``pairs="one"``: the
-    paper's N pairs, the first two images of each class, n over the second images of the other classes; further images are
-    not looked at. Dot products, not cosines: cosines lie in [−1, 1], where the loss can hardly fall.
+    paper's N pairs, the first two images of each class, n over the second images of the other classes; further images
+    are not looked at. Dot products, not cosines: cosines lie in [−1, 1], where the loss can hardly fall.
     """
 
     name = "npair"
@@ -50,8 +50,8 @@ class NPair(Loss):
         largest = float(z.detach().abs().amax())
         if largest * largest * self.dim > torch.finfo(z.dtype).max:
             raise DataError(
-                f"npair: an embedding has an entry of {largest:.1e}, too large for dot products in {z.dtype}: lower the "
-                "learning rate, clip the gradients or raise l2"
+                f"npair: an embedding has an entry of {largest:.1e}, too large for dot products in {z.dtype}: lower "
+                "the learning rate, clip the gradients or raise l2"
             )
 
 

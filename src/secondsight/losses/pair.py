@@ -13,7 +13,7 @@ from secondsight.losses.contract import Expects, Loss, require_positive
 
 
 class Contrastive(Loss):
-    """Positives: mean of d; negatives: mean of relu(margin − d), each over its pairs above 0; d Euclidean on unit vectors."""
+    """Positives: mean of d; negatives: mean of relu(margin − d), over the pairs above 0; d Euclidean on unit vectors."""
 
     name = "contrastive"
     paper = "Hadsell et al. 2006 (there with both terms squared)"
@@ -27,7 +27,9 @@ class Contrastive(Loss):
         super().__init__(dim=dim, classes=classes)
         require_positive(self.name, margin=margin)
         self.criterion = ContrastiveLoss(
-            pos_margin=positive_margin, neg_margin=margin, distance=LpDistance(normalize_embeddings=False)
+            pos_margin=positive_margin,  # pyright: ignore[reportArgumentType] (its defaults are written as ints)
+            neg_margin=margin,  # pyright: ignore[reportArgumentType]
+            distance=LpDistance(normalize_embeddings=False),
         )
 
     def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
@@ -101,7 +103,7 @@ class MultiSimilarity(Loss):
 
         super().__init__(dim=dim, classes=classes)
         require_positive(self.name, alpha=alpha, beta=beta)
-        self.criterion = MultiSimilarityLoss(alpha=alpha, beta=beta, base=base)
+        self.criterion = MultiSimilarityLoss(alpha=alpha, beta=beta, base=base)  # pyright: ignore[reportArgumentType]
         self.miner = MultiSimilarityMiner(epsilon=epsilon)
 
     def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:

@@ -57,7 +57,7 @@ class ProxyAnchor(Loss):
         super().__init__(dim=dim, classes=classes)
         _check_classes(self.name, classes)
         require_positive(self.name, alpha=alpha)
-        self.criterion = ProxyAnchorLoss(classes, dim, margin=margin, alpha=alpha)
+        self.criterion = ProxyAnchorLoss(classes, dim, margin=margin, alpha=alpha)  # pyright: ignore[reportArgumentType]
 
     @property
     def proxies(self) -> nn.Parameter:
