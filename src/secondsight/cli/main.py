@@ -7,7 +7,7 @@ import sys
 import typer
 from rich.console import Console
 
-from secondsight.cli import backbones, poolings
+from secondsight.cli import backbones, data, poolings
 from secondsight.errors import SecondsightError
 from secondsight.version import __version__
 
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command("poolings")(poolings.poolings)
 app.command("backbones")(backbones.backbones)
+app.add_typer(data.app, name="data")
 
 
 def _version(wanted: bool) -> None:
@@ -31,7 +32,9 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def _root(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version.")):
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+):
     pass
 
 

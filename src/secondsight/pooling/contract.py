@@ -35,6 +35,9 @@ class Pooling(nn.Module):
     compact: ClassVar[bool] = True
     """Whether any ``out_dim`` can be asked for; where not, ``build`` adds a projection to ``out_dim``."""
 
+    takes_all_channels: ClassVar[bool] = False
+    """Whether it works on the backbone's features as they are; the others get them reduced to ``in_dim`` channels first."""
+
     def __init__(self, in_dim: int, out_dim: int):
         super().__init__()
         for name, value in (("in_dim", in_dim), ("out_dim", out_dim)):

@@ -40,7 +40,9 @@ def sample(features: Features, limit: int, *, seed: int = 0) -> Float[Tensor, "m
     if kept is None or len(kept) == 0:
         raise DataError("no local features to fit from: the stream is empty")
     if not torch.isfinite(kept).all():
-        raise DataError("the local features to fit from hold NaN or infinite values; look for the image that makes them")
+        raise DataError(
+            "the local features to fit from hold NaN or infinite values; look for the image that makes them"
+        )
     return kept
 
 

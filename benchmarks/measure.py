@@ -1,0 +1,67 @@
+"""How the benchmarks measure: interleaved repeats on a noisy machine, peak memory in a fresh process."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+console = Console(width=None if sys.stdout.isatty() else 130)
+
+
+def interleaved(variants: dict[str, Callable[[], object]], *, repeats: int = 7) -> dict[str, float]:
+    """Median seconds of each variant. The variants take turns, so that a noisy minute hurts all of them alike."""
+    for run in variants.values():
+        run()
+    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    for _ in range(repeats):
+        for name, run in variants.items():
+            start = time.perf_counter()
+            run()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def peak_memory(run: Callable[[], object]) -> int:
+    """Bytes by which ``run`` raised this process's peak resident memory. Call it in a fresh process (``in_fresh_process``)."""
+    clear = Path("/proc/self/clear_refs")
+    clear.write_text("5")  # resets the high-water mark
+    before = _status("VmHWM")
+    run()
+    return _status("VmHWM") - before
+
+
+def in_fresh_process(script: str, *arguments: str) -> dict:
+    """Run ``script`` with ``arguments``; its last line of output is JSON."""
+    done = subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{script} {' '.join(arguments)} failed:\n{done.stderr}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def verdict(value: float, target: float, *, at_least: bool, unit: str = "×") -> str:
+    """``value`` beside its target, with a mark that says whether it is met."""
+    met = value >= target if at_least else value <= target
+    sign = "≥" if at_least else "≤"
+    return f"[{'green' if met else 'red'}]{value:.2f}{unit} {'✓' if met else '✗'}[/] [dim]({sign} {target:g})[/]"
+
+
+def table(title: str, *columns: str) -> Table:
+    made = Table(title=title, title_justify="left", header_style="bold")
+    for i, column in enumerate(columns):
+        made.add_column(column, justify="left" if i == 0 else "right")
+    return made
+
+
+def _status(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"no {field} in /proc/self/status: peak memory is measured on Linux only")

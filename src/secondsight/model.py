@@ -1,0 +1,264 @@
+"""The embedder: backbone, reduction, pooling and normalisation, assembled in one place, saved as one directory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor, nn
+
+from secondsight import backbones, files, pooling
+from secondsight.backbones import Backbone
+from secondsight.errors import ConfigError, SecondsightError, WeightsError, nearest
+from secondsight.pooling import POOLINGS, Pooling, family
+from secondsight.pooling.contract import Features, Grid
+from secondsight.reduction import Reduction
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+import tomli_w
+
+CONFIG, WEIGHTS = "config.toml", "model.safetensors"
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ReductionConfig(Strict):
+    dim: int = 256  # channels that the pooling sees; more keep more detail, and cost d (jcf) or d² (bp) each
+    norm_exponent: float = 1.0  # 1 = ℓ2 at every location (the paper), 0 = keep the norm, a location's saliency
+    learn_exponent: bool = False
+
+
+class PoolingConfig(Strict):
+    name: str = "jcf-32-8"
+    dim: int = 512  # numbers per image
+    options: dict[str, Any] = Field(default_factory=dict)  # the pooling's own keywords
+
+
+class ModelConfig(Strict):
+    """What ``config.toml`` holds: enough to build the model again, without its weights."""
+
+    format: int = 1
+    backbone: dict[str, Any]
+    reduction: ReductionConfig | None = ReductionConfig()
+    pooling: PoolingConfig = PoolingConfig()
+    normalise: tuple[int, ...] = ()
+    """Sizes of the parts that are normalised apart and weighed by their size (an ensemble's); () normalises the whole."""
+
+
+class Embedder(nn.Module):
+    """Images in, unit vectors out. ``Embedder.build`` makes one from names; the parts are plain attributes."""
+
+    def __init__(self, *, config: ModelConfig, backbone: Backbone, reduction: Reduction | None, pooling: Pooling):
+        super().__init__()
+        parts = config.normalise
+        if parts and sum(parts) != pooling.out_dim:
+            raise ConfigError(f"the parts {list(parts)} to normalise add up to {sum(parts)}, not to {pooling.out_dim}")
+        self.config = config
+        self.backbone = backbone
+        self.reduction = reduction
+        self.pooling = pooling
+
+    @classmethod
+    def build(
+        cls,
+        *,
+        backbone: str | Backbone,
+        pooling: str = "jcf-32-8",
+        dim: int = 512,
+        weights: str | Path | None = "default",
+        freeze: str | None = None,
+        reduce: int | None = 256,
+        norm_exponent: float = 1.0,
+        learn_exponent: bool = False,
+        normalise: tuple[int, ...] = (),
+        backbone_options: dict[str, Any] | None = None,
+        pooling_options: dict[str, Any] | None = None,
+    ) -> Embedder:
+        """An embedder from names.
+
+        Args:
+            backbone: A name that ``secondsight backbones`` lists, or a backbone.
+            pooling: A name such as ``jcf-32-8``; ``secondsight poolings`` lists the families.
+            dim: Numbers per image.
+            weights, freeze, backbone_options: See ``secondsight.backbones.build``.
+            reduce: Channels that the pooling sees; None for all of the backbone's. ``average`` and its like always see all.
+            norm_exponent, learn_exponent: See ``Reduction``.
+            normalise: Sizes of parts that are normalised apart; () for the whole.
+            pooling_options: The pooling's own keywords.
+        """
+        if isinstance(backbone, str):
+            backbone = backbones.build(backbone, weights=weights, freeze=freeze, **(backbone_options or {}))
+        all_channels = reduce is None or POOLINGS[family(pooling)].takes_all_channels
+        config = ModelConfig(
+            backbone=backbone.config,
+            reduction=None
+            if all_channels
+            else ReductionConfig(dim=reduce or 0, norm_exponent=norm_exponent, learn_exponent=learn_exponent),
+            pooling=PoolingConfig(name=pooling, dim=dim, options=pooling_options or {}),
+            normalise=normalise,
+        )
+        return cls.from_config(config, backbone=backbone)
+
+    @classmethod
+    def from_config(cls, config: ModelConfig, *, backbone: Backbone | None = None) -> Embedder:
+        """The model that ``config`` describes; with random weights, unless ``backbone`` brings its own."""
+        backbone = backbone or backbones.build(**config.backbone, weights=None)
+        reduction, channels = None, backbone.out_dim
+        if config.reduction is not None:
+            channels = config.reduction.dim
+            reduction = Reduction(
+                backbone.out_dim,
+                channels,
+                norm_exponent=config.reduction.norm_exponent,
+                learn_exponent=config.reduction.learn_exponent,
+            )
+        pool = pooling.build(config.pooling.name, channels, config.pooling.dim, **config.pooling.options)
+        return cls(config=config, backbone=backbone, reduction=reduction, pooling=pool)
+
+    def forward(self, images: Tensor) -> Float[Tensor, "b out"]:
+        """Embeddings of unit length; ``images`` are RGB (B, 3, H, W), uint8 0–255 or floating point 0–1."""
+        return self.normalise(self.raw(images))
+
+    def raw(self, images: Tensor) -> Float[Tensor, "b out"]:
+        """Embeddings before normalisation, as losses take them."""
+        return self.pool(self.backbone(images), grid=self.backbone.grid(*images.shape[-2:]))
+
+    def pool(
+        self, features: Float[Tensor, "b l c"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
+    ) -> Float[Tensor, "b out"]:
+        """From the backbone's local features on: reduction and pooling."""
+        return self.pooling(self.reduced(features), mask, grid=grid)
+
+    def reduced(self, features: Float[Tensor, "b l c"]) -> Float[Tensor, "b l d"]:
+        return features if self.reduction is None else self.reduction(features)
+
+    def normalise(self, z: Float[Tensor, "b out"]) -> Float[Tensor, "b out"]:
+        """ℓ2; with parts, each part ℓ2-normalised and weighed by its size, then the whole ℓ2-normalised."""
+        if self.config.normalise:
+            parts = z.split(list(self.config.normalise), dim=-1)
+            z = torch.cat([nn.functional.normalize(p, dim=-1) * p.shape[-1] for p in parts], dim=-1)
+        return nn.functional.normalize(z, dim=-1)
+
+    @property
+    def dim(self) -> int:
+        return self.pooling.out_dim
+
+    @torch.no_grad()
+    def fit(self, batches: Iterable[Tensor], *, seed: int = 0) -> None:
+        """Initialise reduction and pooling from batches of images: a few hundred images are plenty."""
+        was_training = self.training
+        self.eval()
+        grid, features = None, []
+        for images in batches:
+            grid = self.backbone.grid(*images.shape[-2:])
+            features.append(self.backbone(images))
+        self.train(was_training)
+        self.fit_features(features, grid=grid, seed=seed)
+
+    @torch.no_grad()
+    def fit_features(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
+        """As ``fit``, from the backbone's local features (B, L, c): a tensor or a re-iterable stream of them."""
+        if self.reduction is not None:
+            self.reduction.fit(features, seed=seed)
+        self.pooling.fit(_Mapped(features, self.reduced), grid=grid, seed=seed)
+
+    def fingerprint(self) -> str:
+        """A hash of configuration and weights: equal for models that give equal embeddings, different otherwise."""
+        digest = hashlib.sha256(json.dumps(self.config.model_dump(mode="json"), sort_keys=True).encode())
+        for name, tensor in sorted(self.state_dict().items()):
+            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def save(self, directory: str | Path) -> None:
+        """Write ``model.safetensors`` and ``config.toml`` into ``directory``, replacing it as a whole."""
+        from safetensors.torch import save_file
+
+        config = self.config.model_dump(mode="python", exclude_none=True)
+        try:
+            text = tomli_w.dumps(config)
+        except TypeError as error:
+            raise ConfigError(f"this model was built from parts that a file cannot describe: {error}") from error
+        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
+        with files.replacing_directory(directory) as fresh:
+            save_file(weights, fresh / WEIGHTS, metadata={"format": "pt", "fingerprint": self.fingerprint()})
+            (fresh / CONFIG).write_text(text, encoding="utf-8")
+
+
+def load(directory: str | Path, *, device: str | torch.device = "cpu") -> Embedder:
+    """The model that ``Embedder.save`` wrote, in evaluation mode; its embeddings are the saved one's, bit for bit."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    folder = Path(directory)
+    for name in (CONFIG, WEIGHTS):
+        if not (folder / name).is_file():
+            raise WeightsError(f"{folder} is not a saved model: it has no {name}")
+    model = Embedder.from_config(read_config(folder / CONFIG))
+    try:
+        weights = load_file(folder / WEIGHTS)
+    except SafetensorError as error:
+        raise WeightsError(f"{folder / WEIGHTS} is damaged or not a safetensors file: {error}") from error
+    _load_strictly(model, weights, folder / WEIGHTS)
+    return model.to(device).eval()
+
+
+def read_config(path: Path) -> ModelConfig:
+    """``config.toml``, checked: an unknown key is an error that names the nearest valid one."""
+    try:
+        return ModelConfig.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {_first_problem(error)}") from error
+    except SecondsightError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    place = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] != "extra_forbidden":
+        return f"{place}: {problem['msg']}, got {problem['input']!r}"
+    owner = {1: ModelConfig, 2: {"reduction": ReductionConfig, "pooling": PoolingConfig}.get(str(problem["loc"][0]))}
+    valid = getattr(owner.get(len(problem["loc"])), "model_fields", {})
+    near = nearest(str(problem["loc"][-1]), valid)
+    return f"unknown key {place!r}" + (f"; did you mean {near!r}?" if near else f"; valid: {', '.join(valid)}")
+
+
+def _load_strictly(model: nn.Module, weights: dict[str, Tensor], path: Path) -> None:
+    own = model.state_dict()
+    missing, unexpected = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
+    if missing or unexpected:
+        raise WeightsError(
+            f"{path} does not fit its config: missing {missing or 'nothing'}, unexpected {unexpected or 'nothing'}"
+        )
+    for name, tensor in weights.items():
+        if tensor.shape != own[name].shape:
+            raise WeightsError(
+                f"{path}: {name} has shape {tuple(tensor.shape)}, the config asks for {tuple(own[name].shape)}"
+            )
+    model.load_state_dict(weights)
+
+
+class _Mapped:
+    """A stream seen through a function, as often as it is asked for."""
+
+    def __init__(self, features: Features, function):
+        self.features, self.function = features, function
+
+    def __iter__(self):
+        for tensor in [self.features] if isinstance(self.features, Tensor) else self.features:
+            yield self.function(tensor)

@@ -1,0 +1,110 @@
+"""A codebook and the way features are assigned to it: the h(x) of the paper."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from secondsight.errors import ConfigError
+from secondsight.functional import assignment
+from secondsight.pooling.contract import Features
+from secondsight.pooling.fitting import kmeans, sample
+
+
+class Assigned(NamedTuple):
+    """h(x): weights over all codewords, or (sparse) over the k that ``index`` names."""
+
+    weights: Float[Tensor, "b l k"]
+    index: Int[Tensor, "b l k"] | None
+
+    def dense(self, codewords: int) -> Float[Tensor, "b l n"]:
+        if self.index is None:
+            return self.weights
+        zeros = self.weights.new_zeros(*self.weights.shape[:-1], codewords)
+        return zeros.scatter(-1, self.index, self.weights)
+
+    def masked(self, mask: Tensor | None) -> Assigned:
+        """With h(x) = 0 at locations that are not real: they then add nothing, whatever is computed from h."""
+        if mask is None:
+            return self
+        return Assigned(self.weights.masked_fill(~mask[..., None], 0), self.index)
+
+
+class Codewords(nn.Module):
+    """N codewords; ``forward(x)`` assigns every local feature to them.
+
+    Args:
+        in_dim: d, the size of a local feature.
+        count: N.
+        assign: ``"soft"``, ``"hard"`` or ``"top-k"`` with a number for k, e.g. ``"top-4"``.
+        scale: Inverse temperature of the softmax; 1.0 is the paper's literal reading (and nearly uniform).
+        learn_scale: Whether ``scale`` is trained (through its logarithm, so that it stays positive).
+        straight_through: For hard assignment: let the codewords learn through the gradient of the soft assignment. Training
+            then needs all N projections; without it, and in evaluation, only the assigned one is computed.
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        count: int,
+        *,
+        assign: str = "soft",
+        scale: float = 16.0,
+        learn_scale: bool = True,
+        straight_through: bool = True,
+    ):
+        super().__init__()
+        if count < 1:
+            raise ConfigError(f"a codebook needs at least 1 codeword, got {count}")
+        if not scale > 0:
+            raise ConfigError(f"the assignment's scale (inverse temperature) must be positive, got {scale}")
+        self.count = count
+        self.k = _nearest(assign, count)
+        self.straight_through = straight_through and assign == "hard"
+        self.words = nn.Parameter(nn.functional.normalize(torch.randn(count, in_dim), dim=1))
+        self.log_scale = nn.Parameter(torch.tensor(float(scale)).log(), requires_grad=learn_scale)
+
+    @property
+    def scale(self) -> Tensor:
+        return self.log_scale.exp()
+
+    @property
+    def sparse(self) -> bool:
+        """Whether only k of the N codewords are given a weight now (and ``Assigned.index`` names them)."""
+        learning = self.straight_through and self.training and torch.is_grad_enabled()
+        return self.k is not None and not learning
+
+    def forward(self, x: Float[Tensor, "b l d"], mask: Tensor | None = None) -> Assigned:
+        if self.sparse:
+            assert self.k is not None
+            h = Assigned(*assignment.top_k(x, self.words, self.scale, self.k))
+        elif self.k is None:
+            h = Assigned(assignment.soft(x, self.words, self.scale), None)
+        else:
+            h = Assigned(assignment.hard_straight_through(x, self.words, self.scale), None)
+        return h.masked(mask)
+
+    def fit(self, features: Features, *, seed: int = 0, limit: int = 100_000) -> None:
+        """Codewords by spherical k-means on at most ``limit`` local features."""
+        points = sample(features, limit, seed=seed)
+        with torch.no_grad():
+            self.words.copy_(kmeans(points, self.count, spherical=True, seed=seed))
+
+    def extra_repr(self) -> str:
+        return f"count={self.count}, assign={'soft' if self.k is None else f'top-{self.k}'}"
+
+
+def _nearest(assign: str, count: int) -> int | None:
+    """How many codewords a feature is assigned to; None for all of them."""
+    if assign in ("soft", "hard"):
+        return None if assign == "soft" else 1
+    found = re.fullmatch(r"top-(\d+)", assign)
+    if not found:
+        raise ConfigError(f"unknown assignment {assign!r}; valid: 'soft', 'hard', 'top-1', 'top-2', …")
+    if not 1 <= int(found[1]) <= count:
+        raise ConfigError(f"assignment {assign!r}: the codebook has {count} codewords, so take top-1 to top-{count}")
+    return int(found[1])

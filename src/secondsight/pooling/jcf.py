@@ -1,0 +1,276 @@
+"""Joint Codebook and Factorization (JCF), the paper's pooling.
+
+Jacob, Picard, Histace, Klein, "Efficient Codebook and Factorization for Second Order Representation Learning":
+
+    jcf       z_i(x) = ⟨u_i, x⟩ ⟨v_i, x⟩                             (facto_so_feature)
+    jcf-N     z_i(x) = (h(x)ᵀ U_iᵀ x) (h(x)ᵀ V_iᵀ x)                 (our_second_facto_simplified)
+    jcf-N-R   z_i(x) = (f_p(h(x))ᵀ Ũ_iᵀ x) (f_q(h(x))ᵀ Ṽ_iᵀ x)       (nearly_final_eq)
+
+with f_p(h) = Aᵀh, f_q(h) = Bᵀh by default (truly_final_eq), and z = Σ_x z(x).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from secondsight.errors import ConfigError, ShapeError
+from secondsight.functional.jcf import jcf, jcf_local
+from secondsight.pooling.codewords import Assigned, Codewords
+from secondsight.pooling.contract import Features, Grid, Pooling
+from secondsight.pooling.fitting import sample
+from secondsight.pooling.naming import numbers
+
+Mixer = Callable[[int, int], nn.Module]
+"""Makes f: R^N → R^R of the last dimension, given N and R."""
+
+
+class JCF(Pooling):
+    """The paper's layer and its generalisations.
+
+    The paper's literal layer is ``scale=1.0`` with ``learn_scale=False``, on features that the reduction has ℓ2-normalised.
+
+    Args:
+        in_dim: d, the size of a local feature.
+        out_dim: D.
+        codewords: N; None for no codebook.
+        projectors: R projectors shared by the codewords through f_p and f_q; None for one projector a codeword.
+        mix: f_p and f_q: ``"linear"`` (the paper's A and B), ``"mlp"`` (one hidden layer of N units), or a function (N, R) → module.
+        assign, scale, learn_scale, straight_through: See ``Codewords``.
+        codebooks: 2 gives the second factor a codebook of its own.
+        first_order: Start as average pooling: the second factor gets an offset of 1 for every projector, V starts near 0
+            and all projectors share one U, so that z(x) ≈ Uᵀx and second order is learned on top.
+        dropout: Chance that a projector is left out of an image while training (inverted dropout on p and q, shared by locations).
+        reduce: ``"sum"`` over locations (the paper's) or ``"mean"``.
+    """
+
+    additive = True
+
+    def __init__(
+        self,
+        in_dim: int,
+        out_dim: int,
+        *,
+        codewords: int | None = None,
+        projectors: int | None = None,
+        mix: str | Mixer = "linear",
+        assign: str = "soft",
+        scale: float = 16.0,
+        learn_scale: bool = True,
+        straight_through: bool = True,
+        codebooks: int = 1,
+        first_order: bool = False,
+        dropout: float = 0.0,
+        reduce: str = "sum",
+    ):
+        super().__init__(in_dim, out_dim)
+        if projectors is not None and (codewords is None or projectors < 1):
+            raise ConfigError(
+                f"{projectors} shared projectors need a codebook and at least 1 projector, as in 'jcf-32-8'"
+            )
+        if codebooks not in (1, 2):
+            raise ConfigError(f"codebooks must be 1 (shared by both factors) or 2 (one each), got {codebooks}")
+        if reduce not in ("sum", "mean"):
+            raise ConfigError(f"reduce must be 'sum' or 'mean', got {reduce!r}")
+        if not 0 <= dropout < 1:
+            raise ConfigError(f"dropout must be in [0, 1), got {dropout}")
+        self.codewords, self.projectors = codewords, projectors
+        self.first_order, self.reduce, self.dropout = first_order, reduce, dropout
+        self.codebooks = nn.ModuleList(
+            Codewords(
+                in_dim,
+                codewords,
+                assign=assign,
+                scale=scale,
+                learn_scale=learn_scale,
+                straight_through=straight_through,
+            )
+            for _ in range(codebooks)
+            if codewords is not None
+        )
+        self.mixers = nn.ModuleList(_mixer(mix, codewords, projectors) for _ in range(2) if codewords and projectors)
+        n = projectors or codewords or 1
+        self.uv = nn.Parameter(torch.empty(n, in_dim, 2 * out_dim))
+        self.offset = nn.Parameter(torch.ones(n, out_dim)) if first_order else None
+        self.reset_projectors()
+
+    @classmethod
+    def from_name(cls, name: str, *, in_dim: int, out_dim: int, **options) -> JCF:
+        codewords, projectors, *_ = [*numbers(name, "jcf", ["codewords", "projectors"]), None, None]
+        return cls(in_dim, out_dim, codewords=codewords, projectors=projectors, **options)
+
+    @property
+    def u(self) -> Float[Tensor, "n d o"]:
+        """First factor's projectors U (a view)."""
+        return self.uv[..., : self.out_dim]
+
+    @property
+    def v(self) -> Float[Tensor, "n d o"]:
+        """Second factor's projectors V (a view)."""
+        return self.uv[..., self.out_dim :]
+
+    def forward(
+        self,
+        x: Float[Tensor, "b l d"],
+        mask: Bool[Tensor, "b l"] | None = None,
+        *,
+        y: Float[Tensor, "b l d"] | None = None,
+        grid: Grid | None = None,
+    ) -> Float[Tensor, "b out"]:
+        """``y``: other features for the second factor (another modality, a neighbouring location); ``x`` when None."""
+        z = jcf(**self._operands(x, mask, y))
+        return z if self.reduce == "sum" else z / _count(x, mask)
+
+    def local(
+        self,
+        x: Float[Tensor, "b l d"],
+        mask: Bool[Tensor, "b l"] | None = None,
+        *,
+        y: Float[Tensor, "b l d"] | None = None,
+        grid: Grid | None = None,
+    ) -> Float[Tensor, "b l out"]:
+        z = jcf_local(**self._operands(x, mask, y))
+        return z if self.reduce == "sum" else z / _count(x, mask)[..., None]
+
+    def _operands(self, x: Tensor, mask: Tensor | None, y: Tensor | None) -> dict[str, Tensor | None]:
+        """What the contraction takes: features, coefficients p and q, projectors, offsets."""
+        x = self.checked(x, mask)
+        if y is not None:
+            y = self.checked(y, mask)
+            if y.shape != x.shape:
+                raise ShapeError(f"the second input {tuple(y.shape)} must have the first one's shape {tuple(x.shape)}")
+        h, g = self._assign(x, mask, y)
+        uv, bias = self.uv, None if self.offset is None else nn.functional.pad(self.offset, (self.out_dim, 0))
+        if self.mixers and self._routes_pay():
+            uv, bias = self._unshared(bias)
+        elif self.mixers:
+            first, second = self.mixers
+            p, q = h.dense(self.codewords or 1), (g or h).dense(self.codewords or 1)
+            # f may have a constant term: what is not a location must stay out of z all the same.
+            h, g = Assigned(first(p), None).masked(mask), Assigned(second(q), None).masked(mask)
+        h, g = self._dropped(h, g, len(uv))
+        second_part = {"g": None, "index2": None} if g is None else {"g": g.weights, "index2": g.index}
+        return {"x": x, "h": h.weights, "uv": uv, "bias": bias, "index": h.index, "y": y, **second_part}
+
+    def _assign(self, x: Tensor, mask: Tensor | None, y: Tensor | None) -> tuple[Assigned, Assigned | None]:
+        """h(x), and the second factor's assignment where it is another one."""
+        if not self.codebooks:
+            return Assigned(x.new_ones(*x.shape[:2], 1), None).masked(mask), None
+        h = self.codebooks[0](x, mask)
+        alike = y is None and len(self.codebooks) == 1
+        return h, None if alike else self.codebooks[-1](x if y is None else y, mask)
+
+    def _routes_pay(self) -> bool:
+        """Whether h touches fewer codewords than there are shared projectors: then N combined ones, routed, cost less."""
+        book = self.codebooks[0]
+        assert isinstance(book, Codewords)
+        linear = all(isinstance(mixer, Linear) for mixer in self.mixers)
+        return linear and book.sparse and (book.k or 0) < (self.projectors or 0)
+
+    def _unshared(self, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """One projector a codeword, U_n = Σ_r A_nr Ũ_r: the N projectors that the R shared ones stand for."""
+        a, b = (mixer.weight for mixer in self.mixers)
+        uv = torch.cat([torch.tensordot(a, self.u, 1), torch.tensordot(b, self.v, 1)], dim=-1)
+        if bias is None:
+            return uv, None
+        return uv, torch.cat([a @ bias[:, : self.out_dim], b @ bias[:, self.out_dim :]], dim=-1)
+
+    def _dropped(self, h: Assigned, g: Assigned | None, n: int) -> tuple[Assigned, Assigned | None]:
+        if not (self.training and self.dropout):
+            return h, g
+        keep = torch.rand(h.weights.shape[0], 1, n, device=h.weights.device) >= self.dropout
+        keep = keep.to(h.weights.dtype) / (1 - self.dropout)
+
+        def thinned(a: Assigned) -> Assigned:
+            scale = keep if a.index is None else keep.expand(-1, a.index.shape[1], -1).gather(2, a.index)
+            return Assigned(a.weights * scale, a.index)
+
+        return thinned(h), None if g is None else thinned(g)
+
+    @torch.no_grad()
+    def reset_projectors(self) -> None:
+        """Random projectors under which z of one unit-norm location has variance 1, whatever N, R, d and D are.
+
+        A factor is Σ_j p_j ⟨u_j, x⟩; with independent entries of variance σ² its variance is σ² ‖p‖² ‖x‖². ‖p‖² depends on how
+        sharp the assignment is, so it is measured on random directions, and σ² = 1 / E‖p‖².
+        """
+        x = nn.functional.normalize(torch.randn(1, 1024, self.in_dim), dim=-1)
+        if not self.first_order:
+            for side, p in zip((self.u, self.v), self._coefficients(x), strict=True):
+                side.normal_(std=p.square().sum(-1).mean().rsqrt().item())
+            return
+        # One U for all, with orthonormal rows or columns: z then starts as average pooling, its angles untouched if D ≥ d.
+        shared = nn.init.orthogonal_(torch.empty(self.in_dim, self.out_dim))
+        self.u.copy_(shared * max(self.in_dim, self.out_dim) ** 0.5)
+        self.v.normal_(std=1e-2)
+        assert self.offset is not None
+        self.offset.fill_(1.0)
+
+    def _coefficients(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """p and q of both factors, dense."""
+        h, g = self._assign(x, None, None)
+        n = self.codewords or 1
+        p, q = h.dense(n), (g or h).dense(n)
+        return (self.mixers[0](p), self.mixers[1](q)) if self.mixers else (p, q)
+
+    @torch.no_grad()
+    def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
+        """Codebook by spherical k-means; projectors rescaled so that each factor has mean square 1 on the data."""
+        points = sample(features, 100_000, seed=seed)
+        for i, book in enumerate(self.codebooks):
+            assert isinstance(book, Codewords)
+            book.fit(points, seed=seed + i)
+        x = points[:4096][None].to(self.uv)
+        for side, p in zip((self.u, self.v), self._coefficients(x), strict=True):
+            if side.data_ptr() == self.v.data_ptr() and self.first_order:
+                continue  # V stays near zero beside its offset of 1
+            factor = sum((p[0, :, j, None] * x[0]) @ side[j] for j in range(len(side)))
+            assert isinstance(factor, Tensor)
+            side.div_(factor.square().mean().sqrt().clamp_min(1e-12))
+
+    def flops(self, locations: int) -> int:
+        n = self.projectors or self.codewords or 1
+        active = n if not self.codebooks or (k := self.codebooks[0].k) is None else min(n, int(k))
+        assign = 2 * self.in_dim * (self.codewords or 0) * len(self.codebooks)
+        mix = 4 * (self.codewords or 0) * (self.projectors or 0)
+        return locations * (assign + mix + 4 * active * self.in_dim * self.out_dim + 2 * self.out_dim)
+
+    def extra_repr(self) -> str:
+        shared = f", projectors={self.projectors}" if self.projectors else ""
+        return f"in_dim={self.in_dim}, out_dim={self.out_dim}, codewords={self.codewords}{shared}"
+
+
+class Linear(nn.Module):
+    """f(h) = Aᵀh with A ∈ R^{N×R}: the paper's recombination. Starts by dealing the codewords out to the projectors."""
+
+    def __init__(self, codewords: int, projectors: int):
+        super().__init__()
+        dealt = torch.arange(codewords) % projectors
+        self.weight = nn.Parameter(nn.functional.one_hot(dealt, projectors).float())
+
+    def forward(self, h: Float[Tensor, "*b n"]) -> Float[Tensor, "*b r"]:
+        return h @ self.weight
+
+
+def _mixer(mix: str | Mixer, codewords: int, projectors: int) -> nn.Module:
+    if mix == "linear":
+        return Linear(codewords, projectors)
+    if mix == "mlp":
+        return nn.Sequential(
+            nn.Linear(codewords, codewords), nn.GELU(), nn.Linear(codewords, projectors), nn.Softmax(dim=-1)
+        )
+    if isinstance(mix, str):
+        raise ConfigError(
+            f"unknown mix {mix!r}; valid: 'linear', 'mlp', or a function (codewords, projectors) -> module"
+        )
+    return mix(codewords, projectors)
+
+
+def _count(x: Tensor, mask: Tensor | None) -> Float[Tensor, "b 1"]:
+    """Real locations of every image, at least 1 (an empty image stays zero)."""
+    if mask is None:
+        return x.new_full((len(x), 1), max(1, x.shape[1]))
+    return mask.sum(1, keepdim=True).clamp_min(1).to(x.dtype)
