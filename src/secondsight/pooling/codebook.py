@@ -1,0 +1,165 @@
+"""What the codebook poolings share: names, bounds on the output, fitting state, and the order of the steps."""
+
+from __future__ import annotations
+
+import sys
+from abc import abstractmethod
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from secondsight.errors import ConfigError, RunError, ShapeError, UnknownName
+from secondsight.functional.blocks import BLOCK_NORMALISATIONS, normalise_blocks
+from secondsight.pooling.contract import Features, Grid, Pooling
+from secondsight.pooling.em import Mixture, fit_mixture
+from secondsight.pooling.fitting import sample
+
+MAX_OUT_DIM = 2**18
+"""A wider output is refused: its projection to 512 dimensions alone would hold more than 134 million weights."""
+
+FIT_POINTS = 2**17
+"""Local features that a fit looks at, drawn from the whole stream with equal chances (128 MB at d = 256); 0 is all."""
+
+
+class Codebook(Pooling):
+    """A pooling whose output is a sum over locations, one or more blocks for every codeword, and a normalisation of it.
+
+    Subclasses give ``sums`` (the blocks of an image) and ``terms`` (what each location adds to them).
+    """
+
+    compact = False
+
+    family: ClassVar[str]
+    """The name in recipes and papers, e.g. ``vlad``."""
+
+    numbers: ClassVar[tuple[str, ...]] = ("words",)
+    """The options that the integers behind the name stand for: ``vlad-64`` is ``words=64``."""
+
+    learned: ClassVar[bool] = False
+    """Whether the codebook is a set of parameters (which start at random) or must be fitted before use."""
+
+    def __init__(
+        self, in_dim: int, blocks: tuple[int, int], *, normalise: str, power: float = 0.5, fit_points: int = FIT_POINTS
+    ):
+        out_dim = blocks[0] * blocks[1]
+        if out_dim > MAX_OUT_DIM:
+            raise ConfigError(
+                f"{self.family}: {blocks[0]:,} blocks of {blocks[1]:,} make {out_dim:,} dimensions of in_dim {in_dim}; "
+                f"at most {MAX_OUT_DIM:,}: take fewer {' or '.join(self.numbers)}, or reduce the features first"
+            )
+        super().__init__(in_dim, max(out_dim, 1))
+        if normalise not in BLOCK_NORMALISATIONS:
+            raise UnknownName("normalisation", normalise, BLOCK_NORMALISATIONS)
+        if not 0 < power <= 1:
+            raise ConfigError(f"{self.family}: power must be over 0 and at most 1, got {power}")
+        if fit_points < 0:
+            raise ConfigError(f"{self.family}: fit_points must be at least 1, or 0 for all, got {fit_points}")
+        self.normalise = normalise
+        self.power = power
+        self.fit_points = fit_points
+        self.additive = normalise == "none"  # pyright: ignore[reportAttributeAccessIssue]  (an option decides it here)
+        self._ready = self.learned
+        if not self.learned:
+            self.register_buffer("fitted", torch.tensor(False))
+            self.register_load_state_dict_post_hook(_restore)
+
+    @classmethod
+    def from_name(cls, name: str, **options) -> Codebook:
+        """``vlad-64``, ``mfa-fv-8-4`` …; ``options`` are the constructor's keywords."""
+        form = cls.family + "".join(f"[-{number}" for number in cls.numbers) + "]" * len(cls.numbers)
+        rest = name.removeprefix(cls.family)
+        values = rest.split("-")[1:]
+        if not name.startswith(cls.family) or (rest and rest[0] != "-") or len(values) > len(cls.numbers):
+            raise ConfigError(f"{name!r} is no name of {cls.__name__}: it goes {form}, e.g. {cls.family}-8")
+        for number, value in zip(cls.numbers, values, strict=False):
+            if not (value.isascii() and value.isdigit()):
+                raise ConfigError(f"{name!r}: {number} must be an integer, got {value!r}; the name goes {form}")
+            if number in options:
+                raise ConfigError(f"{name!r} already says {number}={value}; leave the option {number} away")
+            options[number] = int(value)
+        return cls(**options)
+
+    @abstractmethod
+    def sums(
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
+    ) -> Float[Tensor, "b blocks dims"]:
+        """The blocks of every image, before normalisation; ``x`` is zero where masked out."""
+
+    @abstractmethod
+    def terms(
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
+    ) -> Float[Tensor, "b l blocks dims"]:
+        """What each location adds to ``sums``."""
+
+    def forward(
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
+    ) -> Float[Tensor, "b out"]:
+        x = self._prepared(x, mask)
+        with torch.autocast(x.device.type, enabled=False):  # posteriors need every bit: e to the difference of squares
+            return normalise_blocks(self.sums(x, mask, grid), self.normalise, self.power)
+
+    def local(
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
+    ) -> Float[Tensor, "b l out"]:
+        if self.normalise != "none":
+            raise ConfigError(
+                f"{self.family} with normalise={self.normalise!r} is not a sum over locations, so it has no local "
+                "contributions; build it with normalise='none'"
+            )
+        x = self._prepared(x, mask)
+        with torch.autocast(x.device.type, enabled=False):
+            return self.terms(x, mask, grid).flatten(2)
+
+    def _prepared(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        if not self._ready:
+            raise RunError(
+                f"{self.family} has no codebook yet: call fit(features) with local features of training images first, "
+                "or load a fitted state_dict"
+            )
+        x = self.checked(x, mask)
+        return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+    def points(self, features: Features, seed: int) -> Float[Tensor, "m d"]:
+        """A fair sample of the stream to fit from, as float32 or wider."""
+        points = sample(features, self.fit_points or sys.maxsize, seed=seed)
+        if points.shape[1] != self.in_dim:
+            raise ShapeError(
+                f"{self.family} expects local features (…, {self.in_dim}) to fit from, got (…, {points.shape[1]})"
+            )
+        return points if points.dtype == torch.float64 else points.float()
+
+    def mixture(self, features: Features, components: int, factors: int = 0, *, seed: int) -> Mixture:
+        """A mixture fitted to a sample of the stream, or pass after pass to all of it where ``fit_points`` is 0."""
+        return fit_mixture(self.points(features, seed) if self.fit_points else features, components, factors, seed=seed)
+
+    def mark_fitted(self) -> None:
+        """Remember, in the state_dict too, that the codebook is there."""
+        self._ready = True
+        if not self.learned:
+            self.get_buffer("fitted").fill_(True)
+
+
+def at_least_one(family: str, **values: int) -> None:
+    """Refuse counts below 1, by name."""
+    for name, value in values.items():
+        if value < 1:
+            raise ConfigError(f"{family}: {name} must be at least 1, got {value}")
+
+
+def counted(x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None) -> Float[Tensor, "b 1 1"]:
+    """How many real locations each image has, at least 1: what a mean over them divides by."""
+    counts = x.new_full((len(x),), x.shape[1]) if mask is None else mask.sum(1).to(x.dtype)
+    return counts.clamp_min(1)[:, None, None]
+
+
+def set_values(module: nn.Module, **values: Tensor) -> None:
+    """Copy fitted values into the module's buffers and parameters, whatever their type and device."""
+    with torch.no_grad():
+        for name, value in values.items():
+            getattr(module, name).copy_(value)
+
+
+def _restore(module: nn.Module, _keys) -> None:
+    module._ready = bool(module.fitted)  # type: ignore[assignment]

@@ -1,0 +1,166 @@
+"""Fisher vectors and FisherNet: gradients of the log-likelihood of a diagonal Gaussian mixture.
+
+Fisher vector: Perronnin, Sánchez, Mensink, ECCV 2010. FisherNet: Tang et al., "Deep FisherNet", 2016.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from secondsight.functional.gaussians import fisher_sums, fisher_terms, log_joint, quadratics
+from secondsight.functional.residuals import masked
+from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, counted, set_values
+from secondsight.pooling.contract import Features, Grid
+
+
+class FisherVector(Codebook):
+    """[1/(T√π_k) Σ γ_k u_k, 1/(T√(2π_k)) Σ γ_k(u_k² − 1)] with u_k = (x − μ_k)/σ_k, over the T locations of an image.
+
+    Args:
+        in_dim: d of the local features.
+        words: Gaussians N; the output has 2·N·d dimensions, the mean part first.
+        normalise: ``sqrt-l2`` (the paper), ``l2``, ``intra-l2``, or ``none``, which is additive.
+        fit_points: Local features that ``fit`` looks at.
+    """
+
+    family = "fisher"
+
+    def __init__(self, in_dim: int, *, words: int = 16, normalise: str = "sqrt-l2", fit_points: int = FIT_POINTS):
+        at_least_one(self.family, words=words)
+        super().__init__(in_dim, (2 * words, in_dim), normalise=normalise, fit_points=fit_points)
+        self.weights: Tensor
+        self.means: Tensor
+        self.variances: Tensor
+        self.register_buffer("weights", torch.full((words,), 1 / words))
+        self.register_buffer("means", torch.zeros(words, in_dim))
+        self.register_buffer("variances", torch.ones(words, in_dim))
+
+    def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
+        """Expectation-maximisation from k-means, on a sample of the stream."""
+        mixture = self.mixture(features, len(self.weights), seed=seed)
+        self.set_mixture(mixture.weights, mixture.means, mixture.variances)
+
+    def set_mixture(
+        self, weights: Float[Tensor, " n"], means: Float[Tensor, "n d"], variances: Float[Tensor, "n d"]
+    ) -> None:
+        """Use a mixture that was fitted elsewhere."""
+        set_values(self, weights=weights, means=means, variances=variances)
+        self.mark_fitted()
+
+    def posteriors(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l n"]:
+        """γ_k(x): the chance that each location comes from each Gaussian."""
+        centre = self._centre()
+        joint = log_joint(x - centre, self.weights, self.means - centre, self.variances)
+        return masked(joint.softmax(-1), mask)
+
+    def _centre(self) -> Tensor:
+        return self.weights @ self.means
+
+    def _scale(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """1 / (T√π_k), as (b, n, 1)."""
+        return self.weights.rsqrt()[:, None] / counted(x, mask)
+
+    def sums(
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
+    ) -> Float[Tensor, "b blocks d"]:
+        centre = self._centre()
+        x, mu = x - centre, self.means - centre
+        gamma = masked(log_joint(x, self.weights, mu, self.variances).softmax(-1), mask)
+        parts = fisher_sums(x, gamma, mu, self.variances.rsqrt())
+        return torch.cat([part * self._scale(x, mask) for part in parts], dim=1)
+
+    def terms(
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
+    ) -> Float[Tensor, "b l blocks d"]:
+        parts = fisher_terms(x, self.posteriors(x, mask), self.means, self.variances.rsqrt())
+        return torch.cat([part * self._scale(x, mask)[:, None] for part in parts], dim=2)
+
+    def flops(self, locations: int) -> int:
+        n, d = self.means.shape
+        return locations * (8 * n * d + 4 * n + 2 * d) + 12 * n * d
+
+
+class FisherNet(Codebook):
+    """[γ_k u_k, γ_k(u_k² − 1)/√2] averaged over locations, with u_k = w_k∘(x + b_k) and γ = softmax(−½‖u_k‖²).
+
+    w = 1/σ and b = −μ are learned. The paper drops what makes γ the posterior of a mixture (log π_k + Σ log w_k) and
+    the 1/√π_k in front; ``exact`` keeps both, and then it equals the Fisher vector it was started from.
+
+    Args:
+        in_dim: d of the local features.
+        words: Gaussians N; the output has 2·N·d dimensions, the mean part first.
+        exact: Keep the terms that the paper drops; the mixture weights are then learned too.
+        normalise: ``sqrt-l2`` (the paper), ``l2``, ``intra-l2``, or ``none``, which is additive.
+        fit_points: Local features that ``fit`` looks at.
+    """
+
+    family = "fishernet"
+    learned = True
+
+    def __init__(
+        self,
+        in_dim: int,
+        *,
+        words: int = 16,
+        exact: bool = False,
+        normalise: str = "sqrt-l2",
+        fit_points: int = FIT_POINTS,
+    ):
+        at_least_one(self.family, words=words)
+        super().__init__(in_dim, (2 * words, in_dim), normalise=normalise, fit_points=fit_points)
+        self.weight = nn.Parameter(torch.ones(words, in_dim))
+        self.bias = nn.Parameter(torch.randn(words, in_dim) / in_dim**0.5)
+        self.log_prior = nn.Parameter(torch.zeros(words)) if exact else None
+
+    def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
+        """Start at the mixture that the Fisher vector would use."""
+        mixture = self.mixture(features, len(self.weight), seed=seed)
+        self.start_at(mixture.weights, mixture.means, mixture.variances)
+
+    def start_at(
+        self, weights: Float[Tensor, " n"], means: Float[Tensor, "n d"], variances: Float[Tensor, "n d"]
+    ) -> None:
+        """w = 1/σ, b = −μ (and the weights, where they are kept)."""
+        set_values(self, weight=variances.rsqrt(), bias=-means)
+        if self.log_prior is not None:
+            set_values(self, log_prior=weights.log())
+
+    def posteriors(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l n"]:
+        """γ_k(x): how much of each location goes to each Gaussian."""
+        centre = self._centre()
+        return self._gamma(x - centre, -self.bias - centre, mask)
+
+    def _centre(self) -> Tensor:
+        """Subtracted from x and μ alike: it changes nothing but the rounding."""
+        return -self.bias.detach().mean(0)
+
+    def _gamma(self, x: Tensor, mu: Tensor, mask: Tensor | None) -> Tensor:
+        logits = -0.5 * quadratics(x, mu, self.weight.square())
+        if self.log_prior is not None:
+            logits = logits + self.log_prior + self.weight.abs().clamp_min(1e-12).log().sum(1)
+        return masked(logits.softmax(-1), mask)
+
+    def _scale(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """1 / T (and 1 / √π_k, where it is kept), as (b, n or 1, 1)."""
+        front = x.new_ones(1, 1) if self.log_prior is None else (-0.5 * self.log_prior.log_softmax(0)).exp()[:, None]
+        return front / counted(x, mask)
+
+    def sums(
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
+    ) -> Float[Tensor, "b blocks d"]:
+        centre = self._centre()
+        x, mu = x - centre, -self.bias - centre
+        parts = fisher_sums(x, self._gamma(x, mu, mask), mu, self.weight)
+        return torch.cat([part * self._scale(x, mask) for part in parts], dim=1)
+
+    def terms(
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
+    ) -> Float[Tensor, "b l blocks d"]:
+        parts = fisher_terms(x, self.posteriors(x, mask), -self.bias, self.weight)
+        return torch.cat([part * self._scale(x, mask)[:, None] for part in parts], dim=2)
+
+    def flops(self, locations: int) -> int:
+        n, d = self.weight.shape
+        return locations * (8 * n * d + 4 * n + 2 * d) + 12 * n * d

@@ -1,0 +1,119 @@
+"""VLAD and NetVLAD: sums of residuals to the codewords.
+
+VLAD: Jégou et al. 2010; intra-normalisation from Arandjelović & Zisserman, "All about VLAD", CVPR 2013.
+NetVLAD: Arandjelović et al., CVPR 2016.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from secondsight.errors import ConfigError
+from secondsight.functional.residuals import (
+    hard_residuals,
+    local_residuals,
+    masked,
+    nearest_codeword,
+    one_hot,
+    sharpness,
+    soft_residuals,
+)
+from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, set_values
+from secondsight.pooling.contract import Features, Grid
+from secondsight.pooling.fitting import kmeans
+
+
+class VLAD(Codebook):
+    """v_k = Σ (x − c_k) over the locations whose nearest codeword is c_k; the codewords come from k-means.
+
+    Args:
+        in_dim: d of the local features.
+        words: Codewords N; the output has N·d dimensions.
+        normalise: ``intra-l2`` (2013), ``sqrt-l2`` (2012), ``l2`` (2010), or ``none``, which is additive.
+        fit_points: Local features that ``fit`` looks at.
+    """
+
+    family = "vlad"
+
+    def __init__(self, in_dim: int, *, words: int = 32, normalise: str = "intra-l2", fit_points: int = FIT_POINTS):
+        at_least_one(self.family, words=words)
+        super().__init__(in_dim, (words, in_dim), normalise=normalise, fit_points=fit_points)
+        self.codewords: Tensor
+        self.register_buffer("codewords", torch.zeros(words, in_dim))
+
+    def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
+        """k-means on a sample of the stream."""
+        set_values(self, codewords=kmeans(self.points(features, seed), len(self.codewords), seed=seed))
+        self.mark_fitted()
+
+    def sums(
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
+    ) -> Float[Tensor, "b n d"]:
+        return hard_residuals(x, nearest_codeword(x, self.codewords), self.codewords, mask)
+
+    def terms(
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
+    ) -> Float[Tensor, "b l n d"]:
+        h = one_hot(nearest_codeword(x, self.codewords), len(self.codewords), mask, x)
+        return local_residuals(x, h, self.codewords)
+
+    def flops(self, locations: int) -> int:
+        n, d = self.codewords.shape
+        return locations * (2 * n * d + d) + n * d * 2
+
+
+class NetVLAD(Codebook):
+    """v_k = Σ_l h_k(x_l)(x_l − c_k) with h = softmax(w_kᵀx + b_k); w, b and c are learned apart.
+
+    ``fit`` starts it at the codebook of VLAD: w_k = 2αc_k, b_k = −α‖c_k‖², that is h_k ∝ exp(−α‖x − c_k‖²), with α such
+    that the second-nearest codeword gets 1 % of the nearest one's weight. Without it the codewords start at random.
+
+    Args:
+        in_dim: d of the local features.
+        words: Codewords N; the output has N·d dimensions.
+        normalise: ``intra-l2`` (the paper), ``sqrt-l2``, ``l2``, or ``none``, which is additive.
+        fit_points: Local features that ``fit`` looks at.
+    """
+
+    family = "netvlad"
+    learned = True
+
+    def __init__(self, in_dim: int, *, words: int = 32, normalise: str = "intra-l2", fit_points: int = FIT_POINTS):
+        at_least_one(self.family, words=words)
+        super().__init__(in_dim, (words, in_dim), normalise=normalise, fit_points=fit_points)
+        self.codewords = nn.Parameter(torch.randn(words, in_dim) / in_dim**0.5)
+        self.weight = nn.Parameter(torch.empty(words, in_dim))
+        self.bias = nn.Parameter(torch.empty(words))
+        self.start_at(self.codewords.detach(), alpha=1.0)
+
+    def start_at(self, codewords: Float[Tensor, "n d"], *, alpha: float) -> None:
+        """Soft assignment to these codewords, h_k ∝ exp(−α‖x − c_k‖²); α → ∞ is VLAD."""
+        if not alpha > 0:
+            raise ConfigError(f"netvlad: alpha must be positive, got {alpha}")
+        set_values(self, codewords=codewords, weight=2 * alpha * codewords, bias=-alpha * codewords.square().sum(1))
+
+    def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
+        """k-means on a sample of the stream, and α from the gap between its nearest and second-nearest codewords."""
+        points = self.points(features, seed)
+        codewords = kmeans(points, len(self.codewords), seed=seed)
+        self.start_at(codewords, alpha=sharpness(points, codewords))
+
+    def assign(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l n"]:
+        """h(x): how much of each location goes to each codeword."""
+        return masked(nn.functional.linear(x, self.weight, self.bias).softmax(-1), mask)
+
+    def sums(
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
+    ) -> Float[Tensor, "b n d"]:
+        return soft_residuals(x, self.assign(x, mask), self.codewords)
+
+    def terms(
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
+    ) -> Float[Tensor, "b l n d"]:
+        return local_residuals(x, self.assign(x, mask), self.codewords)
+
+    def flops(self, locations: int) -> int:
+        n, d = self.codewords.shape
+        return locations * (4 * n * d + 4 * n) + n * d * 2

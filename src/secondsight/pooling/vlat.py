@@ -1,0 +1,115 @@
+"""VLAT: centred second-order tensors of each codeword's locations, in the codeword's own principal axes.
+
+Picard & Gosselin, "Improving image similarity with vectors of locally aggregated tensors", ICIP 2011; "Efficient image
+signatures and similarities using tensor products of local descriptors", CVIU 2013; PCA per cluster as in the latter.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from secondsight.functional.residuals import nearest_codeword
+from secondsight.functional.tensors import Routes, half, route, routed_linear, run_grams
+from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, set_values
+from secondsight.pooling.contract import Features, Grid
+from secondsight.pooling.fitting import kmeans
+
+
+class VLAT(Codebook):
+    """T_k = Σ [V_kᵀ(x − μ_k)(x − μ_k)ᵀV_k − T̄_k] over the locations of codeword k; the upper triangles are the output.
+
+    V_k holds the leading principal axes of codeword k's training features, T̄_k is their mean tensor. Off-diagonal
+    entries are multiplied by √2, so that inner products of outputs are those of the tensors.
+
+    Args:
+        in_dim: d of the local features.
+        words: Codewords N.
+        dim: Principal axes p kept per codeword; the output has N·p(p+1)/2 dimensions.
+        normalise: ``power-l2`` (the paper), ``sqrt-l2``, ``l2``, ``intra-l2``, or ``none``, which is additive.
+        power: The exponent of ``power-l2``.
+        fit_points: Local features that ``fit`` looks at.
+    """
+
+    family = "vlat"
+    numbers = ("words", "dim")
+
+    def __init__(
+        self,
+        in_dim: int,
+        *,
+        words: int = 16,
+        dim: int = 32,
+        normalise: str = "power-l2",
+        power: float = 0.5,
+        fit_points: int = FIT_POINTS,
+    ):
+        at_least_one(self.family, words=words, dim=dim)
+        dim = min(dim, in_dim)
+        super().__init__(in_dim, (words, dim * (dim + 1) // 2), normalise=normalise, power=power, fit_points=fit_points)
+        self.codewords: Tensor
+        self.axes: Tensor
+        self.mean_tensors: Tensor
+        self.register_buffer("codewords", torch.zeros(words, in_dim))
+        self.register_buffer("axes", torch.zeros(words, in_dim, dim))
+        self.register_buffer("mean_tensors", torch.zeros(words, dim, dim))
+
+    def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
+        """k-means on a sample of the stream, then the principal axes and the mean tensor of each cluster."""
+        points = self.points(features, seed)
+        codewords = kmeans(points, len(self.codewords), seed=seed)
+        axes, tensors = principal_axes(points, codewords, self.axes.shape[2])
+        set_values(self, codewords=codewords, axes=axes, mean_tensors=tensors)
+        self.mark_fitted()
+
+    def _routed(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Routes, Tensor]:
+        """The codewords, the routes, and V_kᵀ(x − μ_k) of each location in their order."""
+        words = nearest_codeword(x, self.codewords)
+        routes = route(words, len(self.codewords), mask)
+        offsets = -(self.codewords[:, None] @ self.axes)[:, 0]
+        return words, routes, routed_linear(x, routes, self.axes, offsets)
+
+    def sums(
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
+    ) -> Float[Tensor, "b n q"]:
+        _, routes, y = self._routed(x, mask)
+        expected = routes.runs.T[..., None] * half(self.mean_tensors)
+        return half(run_grams(y, routes.runs)) - expected
+
+    def terms(
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
+    ) -> Float[Tensor, "b l n q"]:
+        words, routes, y = self._routed(x, mask)
+        n = len(self.codewords)
+        own = words.flatten()[routes.order]
+        alone = half(y[:, :, None] * y[:, None]) - half(self.mean_tensors)[own]
+        out = x.new_zeros(words.numel() * n, alone.shape[1])
+        return out.index_copy(0, routes.order * n + own, alone).view(*words.shape, n, -1)
+
+    def flops(self, locations: int) -> int:
+        n, d, p = self.axes.shape
+        return locations * (2 * n * d + 2 * d * p + 2 * p * p) + 2 * n * p * p
+
+
+def principal_axes(
+    points: Float[Tensor, "m d"], codewords: Float[Tensor, "n d"], dim: int
+) -> tuple[Float[Tensor, "n d p"], Float[Tensor, "n p p"]]:
+    """V_k and V_kᵀ E[(x − μ_k)(x − μ_k)ᵀ] V_k of every cluster, one d×d matrix at a time.
+
+    A cluster with fewer points than axes takes its remaining axes from the pooled residuals.
+    """
+    words = nearest_codeword(points, codewords)
+    pooled = _scatter((points - codewords[words]).double())
+    axes, tensors = [], []
+    for k, codeword in enumerate(codewords):
+        own = _scatter((points[words == k] - codeword).double())
+        # enough of the pooled scatter to order what the cluster does not determine, too little to turn what it does
+        vectors = torch.linalg.eigh(own + 1e-6 * pooled).eigenvectors[:, -dim:].flip(1)
+        axes.append(vectors)
+        tensors.append(vectors.T @ own @ vectors)
+    return torch.stack(axes).to(points), torch.stack(tensors).to(points)
+
+
+def _scatter(r: Tensor) -> Tensor:
+    return r.T @ r / max(len(r), 1)
