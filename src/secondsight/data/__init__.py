@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from secondsight.data.getting import get
     from secondsight.data.imageset import ImageSet
-    from secondsight.data.inspecting import stats, verify
     from secondsight.data.opening import open
     from secondsight.data.sources import DATASETS, Dataset
     from secondsight.data.splitting import Split, splits
+    from secondsight.data.summary import stats
+    from secondsight.data.verifying import verify
 
 __all__ = ["DATASETS", "Dataset", "ImageSet", "Split", "get", "open", "splits", "stats", "verify"]
 
@@ -28,8 +29,8 @@ _HOMES = {
     "get": "getting",
     "open": "opening",
     "splits": "splitting",
-    "stats": "inspecting",
-    "verify": "inspecting",
+    "stats": "summary",
+    "verify": "verifying",
 }
 
 

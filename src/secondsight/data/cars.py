@@ -45,7 +45,7 @@ def read(root: Path) -> ImageSet:
         if any((base / part).is_dir() for part in ("train", "test")):
             return _read_folders(base, folder / "names.csv")
     raise DataError(
-        f"{root}: not a known layout of Cars-196: needs car_ims/ with cars_annos.mat, or cars_train/ and cars_test/ with "
+        f"{root}: not a known layout of Cars-196: needs car_ims/ with cars_annos.mat, or cars_train/, cars_test/ with "
         "devkit/ and cars_test_annos_withlabels.mat, or train/ and test/ with class folders; see: secondsight data list"
     )
 

@@ -221,6 +221,16 @@ def _recall(memory: Path, url: str) -> str:
     return ""
 
 
+def answers(url: str, *, timeout: float = 10.0) -> bool:
+    """Whether a server offers the file now."""
+    request = urllib.request.Request(url, method="HEAD", headers={"User-Agent": f"secondsight/{__version__}"})
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as response:
+            return response.headers.get_content_type() != "text/html"
+    except (OSError, http.client.HTTPException):  # HTTPError, URLError and timeouts are all OSErrors
+        return False
+
+
 def check(file: Path, archive: Archive, *, source: str = "", progress: Progress | None = None) -> None:
     """Compare size and checksums with what is known of the archive."""
     size = file.stat().st_size

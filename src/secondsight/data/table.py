@@ -1,4 +1,4 @@
-"""A table of images: CSV, TSV or Parquet with the columns ``path`` and ``label``, if you like ``split`` and ``group``."""
+"""A table of images: CSV, TSV or Parquet with the columns ``path`` and ``label``, or also ``split``, ``group``."""
 
 from __future__ import annotations
 

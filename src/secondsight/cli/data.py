@@ -1,0 +1,225 @@
+"""``secondsight data``: list, get, verify and look at datasets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from secondsight.data.sources import Dataset
+    from secondsight.data.summary import Spread, Stats
+    from secondsight.data.verifying import Report
+
+app = typer.Typer(no_args_is_help=True, help="List, get, verify and look at datasets.")
+
+AS_JSON = typer.Option(False, "--json", help="Print JSON instead of a table.")
+SPEC = typer.Argument(
+    ...,
+    metavar="DATA",
+    help="A folder, a CSV or Parquet table, NAME:PATH (cub200:data/cub200), or a name that was got.",
+)
+
+
+@app.command("list")
+def list_datasets(
+    check: bool = typer.Option(False, "--check", help="Ask the servers whether the links answer now."),
+    as_json: bool = AS_JSON,
+) -> None:
+    """The datasets that are known by name, their splits, and where they come from."""
+    from secondsight.data.sources import DATASETS
+
+    rows = [_row(dataset, check) for dataset in DATASETS.values()]
+    if as_json:
+        _print_json(rows)
+        return
+    table = Table("name", "what it is", "train", "test", "download", "licence", title="Datasets", title_justify="left")
+    for row in rows:
+        parts = [_part(row["parts"].get(part)) for part in ("train", "test")]
+        table.add_row(f"[bold]{row['name']}[/]", escape(row["title"]), *parts, _link(row), escape(row["licence"]))
+    console = Console()
+    console.print(table)
+    console.print(
+        "Splits: [bold]standard[/] (the train and test of the table; of your own data: train/ and test/ folders or a "
+        "split column) and [bold]validation[/] (half of the training classes held out; --fold 1 swaps the halves).\n"
+        "Get one: [bold]secondsight data get cub200[/]. Then use it by its name, as NAME:PATH, or as a path.",
+        highlight=False,
+    )
+
+
+def _row(dataset: Dataset, check: bool) -> dict[str, Any]:
+    from secondsight.data.download import answers
+
+    urls = [url for archive in dataset.archives for url in archive.urls]
+    return {
+        "name": dataset.name,
+        "title": dataset.title,
+        "parts": {p: {"classes": c.classes, "images": c.images} for p, c in dataset.parts.items()},
+        "splits": ["standard", "validation"],
+        "link": dataset.link,
+        "urls": {url: answers(url) if check else None for url in urls},
+        "mirrors": list(dataset.mirrors),
+        "licence": dataset.licence,
+        "homepage": dataset.homepage,
+    }
+
+
+def _part(part: dict[str, int] | None) -> str:
+    return f"{part['images']:,} images\n{part['classes']:,} classes" if part else "–"
+
+
+def _link(row: dict[str, Any]) -> str:
+    if not row["link"]:
+        return "–"
+    if row["link"].startswith("dead"):
+        return f"[red]{row['link']}[/]\n--url or --from: see [bold]data get {row['name']}[/]"
+    if None in row["urls"].values():
+        return f"official, {len(row['urls']) - 1} mirror\n[dim]--check asks them[/]"
+    states = ["[green]answers[/]" if answer else "[red]no answer[/]" for answer in row["urls"].values()]
+    return "\n".join(f"{'mirror' if i else 'official'}: {state}" for i, state in enumerate(states))
+
+
+@app.command("get")
+def get_dataset(
+    name: str = typer.Argument(..., metavar="NAME", help="cub200, cars196 or sop."),
+    root: Path | None = typer.Option(None, help="Folder that holds datasets; by default $SECONDSIGHT_DATA or ./data."),
+    url: list[str] = typer.Option([], help="A mirror, instead of the official address; once per archive."),
+    from_file: list[Path] = typer.Option([], "--from", metavar="FILE", help="An archive you have; once per archive."),
+    no_checksum: bool = typer.Option(
+        False, "--no-checksum", help="Accept an archive packed anew; only count its images."
+    ),
+    force: bool = typer.Option(False, "--force", help="Replace what is there."),
+    keep: bool = typer.Option(False, "--keep", help="Keep the downloaded archives."),
+    as_json: bool = AS_JSON,
+) -> None:
+    """Download a dataset, or unpack archives you have, and check that it is whole. Interrupted downloads continue."""
+    from secondsight.data.getting import get
+
+    images = get(name, root=root, urls=url, files=from_file, checksum=not no_checksum, force=force, keep=keep)
+    if as_json:
+        _print_json({"name": name, "root": str(images.root), "images": len(images), "classes": len(images.classes)})
+        return
+    Console().print(
+        f"[bold]{name}[/]: {len(images):,} images of {len(images.classes):,} classes in {escape(str(images.root))}\n"
+        f"Use it as [bold]{escape(f'{name}:{images.root}')}[/]",
+        highlight=False,
+    )
+
+
+@app.command("verify")
+def verify_dataset(
+    data: str = SPEC,
+    decode: bool = typer.Option(False, "--decode", help="Decode every image too."),
+    duplicates: bool = typer.Option(False, "--duplicates", help="Look for the same file under two names too."),
+    as_json: bool = AS_JSON,
+) -> None:
+    """Look for what is wrong: counts, missing and broken files, labels, splits. Ends with 1 when there is an error."""
+    from secondsight.data.verifying import verify
+
+    report = verify(data, decode=decode, duplicates=duplicates)
+    _print_json(report.to_dict()) if as_json else _show_report(report)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _show_report(report: Report) -> None:
+    console = Console()
+    parts = ", ".join(f"{name} {count:,}" for name, count in report.parts.items())
+    console.print(
+        f"[bold]{report.dataset}[/] in {escape(report.root)}: {report.images:,} images, {report.classes:,} classes"
+        + (f" ({parts})" if parts else ""),
+        f"checked: {', '.join(report.checked) or 'nothing, it does not open'}; splits that can be used: "
+        f"{', '.join(report.splits) or 'none'}",
+        sep="\n",
+        highlight=False,
+    )
+    if report.problems:
+        table = Table("", "how many", "what", "for example", show_lines=True)
+        for p in report.problems:
+            sign = "[red]✗[/]" if p.severity == "error" else "[yellow]![/]"
+            more = "\n…" if p.count > len(p.examples) > 0 else ""
+            table.add_row(sign, f"{p.count:,}", escape(p.message), escape("\n".join(p.examples) + more))
+        console.print(table)
+    errors = sum(p.severity == "error" for p in report.problems)
+    if errors:
+        console.print(f"[red]✗ {errors} {'kind' if errors == 1 else 'kinds'} of error[/]")
+    else:
+        console.print("[green]✓ no errors[/]")
+
+
+@app.command("stats")
+def dataset_stats(
+    data: str = SPEC,
+    split: str = typer.Option("all", help="all, or a part: train, test, val."),
+    sample: int = typer.Option(500, help="How many files to open for their size and kind; 0 is all of them."),
+    duplicates: bool = typer.Option(False, "--duplicates", help="Count the files that are copies of others."),
+    as_json: bool = AS_JSON,
+) -> None:
+    """Images, classes, images per class, sizes and kinds of files."""
+    from secondsight.data.summary import stats
+
+    figures = stats(data, split=split, sample=sample, duplicates=duplicates)
+    _print_json(figures.to_dict()) if as_json else _show_stats(figures)
+
+
+def _show_stats(s: Stats) -> None:
+    console = Console()
+    table = Table(title=f"{escape(s.root)} ({s.dataset})", title_justify="left", show_header=False)
+    rows: list[tuple[str, str]] = [
+        ("images", f"{s.images:,}" + (f", {s.missing:,} of them missing" if s.missing else "")),
+        ("classes", f"{s.classes:,}" if s.classes else "no labels"),
+        *((f"part {name}", f"{p['images']:,} images, {p['classes']:,} classes") for name, p in s.parts.items()),
+        *([("groups", f"{s.groups:,}")] if s.groups is not None else []),
+        ("images per class", _range(s.per_class)),
+        ("classes with one image", f"{s.single:,}" + (" — drop them with --min-images 2" if s.single else "")),
+        ("largest classes", ", ".join(f"{name} ({count:,})" for name, count in s.largest)),
+        ("smallest classes", ", ".join(f"{name} ({count:,})" for name, count in s.smallest)),
+        ("width × height", f"{_range(s.width)}  ×  {_range(s.height)}"),
+        ("kilobytes", _range(s.kilobytes)),
+        ("colour modes", ", ".join(f"{mode} {count:,}" for mode, count in s.modes.items())),
+        ("formats", ", ".join(f"{kind} {count:,}" for kind, count in s.formats.items())),
+        ("files looked at", f"{s.sampled:,}" + (f", {s.unreadable:,} of them no pictures" if s.unreadable else "")),
+        *([("copies", f"{s.duplicates:,}")] if s.duplicates is not None else []),
+        ("fingerprint", s.fingerprint),
+    ]
+    unlabelled = ("images per class", "classes with one image", "largest classes", "smallest classes")
+    for name, value in rows:
+        if s.classes or name not in unlabelled:
+            table.add_row(name, escape(value))
+    console.print(table, highlight=False)
+    _show_histogram(console, s)
+
+
+def _range(spread: Spread | None) -> str:
+    if spread is None:
+        return "–"
+    return " … ".join(f"{value:,.0f}" for value in (spread.min, spread.median, spread.max)) + " (min … median … max)"
+
+
+def _show_histogram(console: Console, s: Stats) -> None:
+    if not s.histogram:
+        return
+    most = max(count for _, _, count in s.histogram)
+    table = Table("images", "classes", "", title="Images per class", title_justify="left", box=None)
+    for start, end, count in s.histogram:
+        bar = "█" * round(40 * count / most) or ("▏" if count else "")
+        table.add_row(f"{start}" if start == end else f"{start}–{end}", f"{count:,}", f"[cyan]{bar}[/]")
+    console.print(table)
+
+
+def _print_json(content: Any) -> None:
+    # surrogates stand for bytes that are no text in a file name; JSON escapes them, a terminal would refuse them
+    typer.echo(json.dumps(content, indent=2, ensure_ascii=not _plain(content)))
+
+
+def _plain(content: Any) -> bool:
+    try:
+        json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
