@@ -94,23 +94,25 @@ def cascaded_contrastive(
     """
     pairs = [split_pairs(u @ u.T, labels) for u in heads]
     positive = cascaded([euclidean(s) for s, _ in pairs], fractions)
-    negative = cascaded([(margin - euclidean(s)).relu() for _, s in pairs], fractions)
+    negative = cascaded([margin - euclidean(s) for _, s in pairs], fractions)
     return positive + negative
 
 
-def cascaded(losses: Sequence[Float[Tensor, " p"]], fractions: Sequence[float]) -> Float[Tensor, ""]:
-    """Σ_k mean of head k's losses above 0 over its pairs P_k.
+def cascaded(hardness: Sequence[Float[Tensor, " p"]], fractions: Sequence[float]) -> Float[Tensor, ""]:
+    """Σ_k mean of relu(hardness) of head k, where above 0, over its pairs P_k.
 
-    P_k is the fraction h_k of P_{k−1} with the largest loss of head k − 1; head 1 chooses from all pairs, by its own.
+    P_k is the fraction h_k of P_{k−1} that is hardest for head k − 1; head 1 chooses from all pairs, by itself. Ranking by
+    hardness is ranking by loss, except that pairs without loss are ordered too.
     """
-    kept = _hardest(losses[0].detach(), fractions[0])
-    total = mean_of_active(losses[0][kept])
-    for before, loss, fraction in zip(losses, losses[1:], fractions[1:], strict=False):
+    kept = _hardest(hardness[0].detach(), fractions[0])
+    total = mean_of_active(hardness[0][kept].relu())
+    for before, now, fraction in zip(hardness, hardness[1:], fractions[1:], strict=False):
         kept = kept[_hardest(before.detach()[kept], fraction)]
-        total = total + mean_of_active(loss[kept])
+        total = total + mean_of_active(now[kept].relu())
     return total
 
 
-def _hardest(loss: Tensor, fraction: float) -> Tensor:
-    """Indices of the largest ``fraction`` of the losses; at least one, if there is any."""
-    return loss.topk(min(len(loss), max(1, round(fraction * len(loss)))), sorted=False).indices
+def _hardest(hardness: Tensor, fraction: float) -> Tensor:
+    """Indices of the largest ``fraction``; at least one, if there is any."""
+    pairs = len(hardness)
+    return hardness.topk(min(pairs, max(1, round(fraction * pairs))), sorted=False).indices

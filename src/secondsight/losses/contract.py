@@ -117,7 +117,7 @@ def nothing(z: Tensor) -> Tensor:
     return unit(z).sum() * 0
 
 
-def require_positive(name: str, **options: float) -> None:
+def require_positive(name: str, **options: float | int) -> None:
     """Options that must be above 0."""
     for option, value in options.items():
         if not value > 0:

@@ -13,7 +13,7 @@ from secondsight.losses.contract import Expects, Loss, require_positive
 
 
 class Contrastive(Loss):
-    """Positives: mean of d; negatives: mean of relu(margin − d), over the pairs above 0; d Euclidean on unit vectors."""
+    """mean of d over positives + mean of relu(margin − d) over negatives, of those above 0; d Euclidean on unit vectors."""
 
     name = "contrastive"
     paper = "Hadsell et al. 2006 (there with both terms squared)"
@@ -98,13 +98,20 @@ class MultiSimilarity(Loss):
         base: float = 0.5,
         epsilon: float = 0.1,
     ):
+        from pytorch_metric_learning.distances import DotProductSimilarity
         from pytorch_metric_learning.losses import MultiSimilarityLoss
         from pytorch_metric_learning.miners import MultiSimilarityMiner
 
         super().__init__(dim=dim, classes=classes)
         require_positive(self.name, alpha=alpha, beta=beta)
-        self.criterion = MultiSimilarityLoss(alpha=alpha, beta=beta, base=base)  # pyright: ignore[reportArgumentType]
-        self.miner = MultiSimilarityMiner(epsilon=epsilon)
+        cosine = DotProductSimilarity(normalize_embeddings=False)  # they are unit vectors already
+        self.criterion = MultiSimilarityLoss(
+            alpha=alpha,  # pyright: ignore[reportArgumentType]
+            beta=beta,  # pyright: ignore[reportArgumentType]
+            base=base,
+            distance=cosine,
+        )
+        self.miner = MultiSimilarityMiner(epsilon=epsilon, distance=cosine)
 
     def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
         u = unit(z)

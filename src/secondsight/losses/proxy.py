@@ -48,24 +48,32 @@ class ProxyAnchor(Loss):
 
     name = "proxy-anchor"
     paper = "Kim et al. 2020, equation 4"
-    provider = "pytorch-metric-learning"
     expects = Expects(1, 1, "anything: images are compared with proxies, not with each other; large batches help")
 
     def __init__(self, *, dim: int, classes: int, margin: float = 0.1, alpha: float = 32.0):
-        from pytorch_metric_learning.losses import ProxyAnchorLoss
-
         super().__init__(dim=dim, classes=classes)
         _check_classes(self.name, classes)
         require_positive(self.name, alpha=alpha)
-        self.criterion = ProxyAnchorLoss(classes, dim, margin=margin, alpha=alpha)  # pyright: ignore[reportArgumentType]
+        self.margin, self.alpha = margin, alpha
+        self.weight = nn.Parameter(unit(torch.randn(classes, dim)))
 
     @property
     def proxies(self) -> nn.Parameter:
-        return self.criterion.proxies
+        return self.weight
 
     def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
         self.check_range(labels)
-        return self.criterion(unit(z), labels)
+        s = unit(z) @ unit(self.weight.to(z.dtype)).T
+        own = torch.nn.functional.one_hot(labels, self.classes).bool()
+        pull = _log_one_plus_sum(-self.alpha * (s - self.margin), own)
+        push = _log_one_plus_sum(self.alpha * (s + self.margin), ~own)
+        return pull.sum() / own.any(0).sum().clamp_min(1) + push.mean()
+
+
+def _log_one_plus_sum(x: Tensor, where: Tensor) -> Tensor:
+    """log(1 + Σ e^x) down the columns of x, over the entries ``where``."""
+    one = x.new_zeros(1, x.shape[1])
+    return torch.cat([one, x.masked_fill(~where, -torch.inf)]).logsumexp(0)
 
 
 def _check_classes(name: str, classes: int) -> None:
