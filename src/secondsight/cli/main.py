@@ -7,7 +7,7 @@ import sys
 import typer
 from rich.console import Console
 
-from secondsight.cli import backbones, data, poolings
+from secondsight.cli import backbones, data, losses, poolings
 from secondsight.errors import SecondsightError
 from secondsight.version import __version__
 
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command("poolings")(poolings.poolings)
 app.command("backbones")(backbones.backbones)
+app.command("losses")(losses.losses)
 app.add_typer(data.app, name="data")
 
 
