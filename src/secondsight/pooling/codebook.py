@@ -12,9 +12,11 @@ from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, RunError, ShapeError, UnknownName
 from secondsight.functional.blocks import BLOCK_NORMALISATIONS, normalise_blocks
+from secondsight.functional.precision import full_precision
 from secondsight.pooling.contract import Features, Grid, Pooling
 from secondsight.pooling.em import Mixture, fit_mixture
 from secondsight.pooling.fitting import sample
+from secondsight.pooling.naming import numbers
 
 MAX_OUT_DIM = 2**18
 """A wider output is refused: its projection to 512 dimensions alone would hold more than 134 million weights."""
@@ -34,8 +36,8 @@ class Codebook(Pooling):
     family: ClassVar[str]
     """The name in recipes and papers, e.g. ``vlad``."""
 
-    numbers: ClassVar[tuple[str, ...]] = ("words",)
-    """The options that the integers behind the name stand for: ``vlad-64`` is ``words=64``."""
+    numbers: ClassVar[tuple[str, ...]] = ("codewords",)
+    """The options that the integers behind the name stand for: ``vlad-64`` is ``codewords=64``."""
 
     learned: ClassVar[bool] = False
     """Whether the codebook is a set of parameters (which start at random) or must be fitted before use."""
@@ -68,18 +70,8 @@ class Codebook(Pooling):
     @classmethod
     def from_name(cls, name: str, **options) -> Codebook:
         """``vlad-64``, ``mfa-fv-8-4`` …; ``options`` are the constructor's keywords."""
-        form = cls.family + "".join(f"[-{number}" for number in cls.numbers) + "]" * len(cls.numbers)
-        rest = name.removeprefix(cls.family)
-        values = rest.split("-")[1:]
-        if not name.startswith(cls.family) or (rest and rest[0] != "-") or len(values) > len(cls.numbers):
-            raise ConfigError(f"{name!r} is no name of {cls.__name__}: it goes {form}, e.g. {cls.family}-8")
-        for number, value in zip(cls.numbers, values, strict=False):
-            if not (value.isascii() and value.isdigit()):
-                raise ConfigError(f"{name!r}: {number} must be an integer, got {value!r}; the name goes {form}")
-            if number in options:
-                raise ConfigError(f"{name!r} already says {number}={value}; leave the option {number} away")
-            options[number] = int(value)
-        return cls(**options)
+        values = numbers(name, cls.family, cls.numbers)
+        return cls(**dict(zip(cls.numbers, values, strict=False)), **options)
 
     @abstractmethod
     def sums(
@@ -96,8 +88,7 @@ class Codebook(Pooling):
     def forward(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b out"]:
-        x = self._prepared(x, mask)
-        with torch.autocast(x.device.type, enabled=False):  # posteriors need every bit: e to the difference of squares
+        with full_precision(self._prepared(x, mask)) as x:
             return normalise_blocks(self.sums(x, mask, grid), self.normalise, self.power)
 
     def local(
@@ -108,8 +99,7 @@ class Codebook(Pooling):
                 f"{self.family} with normalise={self.normalise!r} is not a sum over locations, so it has no local "
                 "contributions; build it with normalise='none'"
             )
-        x = self._prepared(x, mask)
-        with torch.autocast(x.device.type, enabled=False):
+        with full_precision(self._prepared(x, mask)) as x:
             return self.terms(x, mask, grid).flatten(2)
 
     def _prepared(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -118,8 +108,7 @@ class Codebook(Pooling):
                 f"{self.family} has no codebook yet: call fit(features) with local features of training images first, "
                 "or load a fitted state_dict"
             )
-        x = self.checked(x, mask)
-        return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        return self.checked(x, mask)
 
     def points(self, features: Features, seed: int) -> Float[Tensor, "m d"]:
         """A fair sample of the stream to fit from, as float32 or wider."""

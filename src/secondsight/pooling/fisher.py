@@ -20,26 +20,27 @@ class FisherVector(Codebook):
 
     Args:
         in_dim: d of the local features.
-        words: Gaussians N; the output has 2·N·d dimensions, the mean part first.
+        codewords: Gaussians N; the output has 2·N·d dimensions, the mean part first.
         normalise: ``sqrt-l2`` (the paper), ``l2``, ``intra-l2``, or ``none``, which is additive.
         fit_points: Local features that ``fit`` looks at.
     """
 
     family = "fisher"
 
-    def __init__(self, in_dim: int, *, words: int = 16, normalise: str = "sqrt-l2", fit_points: int = FIT_POINTS):
-        at_least_one(self.family, words=words)
-        super().__init__(in_dim, (2 * words, in_dim), normalise=normalise, fit_points=fit_points)
+    def __init__(self, in_dim: int, *, codewords: int = 16, normalise: str = "sqrt-l2", fit_points: int = FIT_POINTS):
+        at_least_one(self.family, codewords=codewords)
+        super().__init__(in_dim, (2 * codewords, in_dim), normalise=normalise, fit_points=fit_points)
+        self.codewords = codewords
         self.weights: Tensor
         self.means: Tensor
         self.variances: Tensor
-        self.register_buffer("weights", torch.full((words,), 1 / words))
-        self.register_buffer("means", torch.zeros(words, in_dim))
-        self.register_buffer("variances", torch.ones(words, in_dim))
+        self.register_buffer("weights", torch.full((codewords,), 1 / codewords))
+        self.register_buffer("means", torch.zeros(codewords, in_dim))
+        self.register_buffer("variances", torch.ones(codewords, in_dim))
 
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
         """Expectation-maximisation from k-means, on a sample of the stream."""
-        mixture = self.mixture(features, len(self.weights), seed=seed)
+        mixture = self.mixture(features, self.codewords, seed=seed)
         self.set_mixture(mixture.weights, mixture.means, mixture.variances)
 
     def set_mixture(
@@ -90,7 +91,7 @@ class FisherNet(Codebook):
 
     Args:
         in_dim: d of the local features.
-        words: Gaussians N; the output has 2·N·d dimensions, the mean part first.
+        codewords: Gaussians N; the output has 2·N·d dimensions, the mean part first.
         exact: Keep the terms that the paper drops; the mixture weights are then learned too.
         normalise: ``sqrt-l2`` (the paper), ``l2``, ``intra-l2``, or ``none``, which is additive.
         fit_points: Local features that ``fit`` looks at.
@@ -103,20 +104,21 @@ class FisherNet(Codebook):
         self,
         in_dim: int,
         *,
-        words: int = 16,
+        codewords: int = 16,
         exact: bool = False,
         normalise: str = "sqrt-l2",
         fit_points: int = FIT_POINTS,
     ):
-        at_least_one(self.family, words=words)
-        super().__init__(in_dim, (2 * words, in_dim), normalise=normalise, fit_points=fit_points)
-        self.weight = nn.Parameter(torch.ones(words, in_dim))
-        self.bias = nn.Parameter(torch.randn(words, in_dim) / in_dim**0.5)
-        self.log_prior = nn.Parameter(torch.zeros(words)) if exact else None
+        at_least_one(self.family, codewords=codewords)
+        super().__init__(in_dim, (2 * codewords, in_dim), normalise=normalise, fit_points=fit_points)
+        self.codewords = codewords
+        self.weight = nn.Parameter(torch.ones(codewords, in_dim))
+        self.bias = nn.Parameter(torch.randn(codewords, in_dim) / in_dim**0.5)
+        self.log_prior = nn.Parameter(torch.zeros(codewords)) if exact else None
 
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
         """Start at the mixture that the Fisher vector would use."""
-        mixture = self.mixture(features, len(self.weight), seed=seed)
+        mixture = self.mixture(features, self.codewords, seed=seed)
         self.start_at(mixture.weights, mixture.means, mixture.variances)
 
     def start_at(

@@ -31,25 +31,25 @@ SCALINGS = ("diagonal", "none")
 class _FactorAnalysers(Codebook):
     """What the fitted and the learned form share: all but where the mixture's numbers live."""
 
-    numbers = ("words", "factors")
+    numbers = ("codewords", "factors")
 
     def __init__(
         self,
         in_dim: int,
         *,
-        words: int = 8,
+        codewords: int = 8,
         factors: int = 8,
         scaling: str = "diagonal",
         normalise: str = "sqrt-l2",
         fit_points: int = FIT_POINTS,
     ):
-        at_least_one(self.family, words=words)
+        at_least_one(self.family, codewords=codewords)
         if not 0 <= factors < max(in_dim, 1):
             raise ConfigError(f"{self.family}: factors must be from 0 to in_dim − 1 = {in_dim - 1}, got {factors}")
         if scaling not in SCALINGS:
             raise UnknownName("scaling", scaling, SCALINGS)
-        super().__init__(in_dim, (words * (1 + factors), in_dim), normalise=normalise, fit_points=fit_points)
-        self.words, self.factors, self.scaling = words, factors, scaling
+        super().__init__(in_dim, (codewords * (1 + factors), in_dim), normalise=normalise, fit_points=fit_points)
+        self.codewords, self.factors, self.scaling = codewords, factors, scaling
         self._make_values()
 
     def _make_values(self) -> None:
@@ -62,7 +62,7 @@ class _FactorAnalysers(Codebook):
 
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
         """Expectation-maximisation from k-means and the clusters' principal axes, on a sample of the stream."""
-        m = self.mixture(features, self.words, self.factors, seed=seed)
+        m = self.mixture(features, self.codewords, self.factors, seed=seed)
         self.set_mixture(m.weights, m.means, m.loadings, m.variances)
 
     def set_mixture(
@@ -110,7 +110,7 @@ class _FactorAnalysers(Codebook):
         return torch.cat([g_means, g_loadings.flatten(1, 2)], dim=1)
 
     def flops(self, locations: int) -> int:
-        n, f, d = self.words, self.factors, self.in_dim
+        n, f, d = self.codewords, self.factors, self.in_dim
         return locations * (4 * n * f * d + 6 * n * d + 4 * n * f) + n * f * d * (4 * f + 8)
 
 
@@ -119,7 +119,7 @@ class MFAFV(_FactorAnalysers):
 
     Args:
         in_dim: d of the local features.
-        words: Components N.
+        codewords: Components N.
         factors: Rank F of each Λ_k; the output has N·(1 + F)·d dimensions, the means' scores first.
         scaling: ``diagonal`` divides each score by its root Fisher information (with no factors this is the mean part
             of the Fisher vector), ``none`` leaves the scores of the 2016 paper.
@@ -134,8 +134,8 @@ class MFAFV(_FactorAnalysers):
     noise: Tensor
 
     def _make_values(self) -> None:
-        shape = (self.words, self.in_dim)
-        self.register_buffer("weights", torch.full((self.words,), 1 / self.words))
+        shape = (self.codewords, self.in_dim)
+        self.register_buffer("weights", torch.full((self.codewords,), 1 / self.codewords))
         self.register_buffer("means", torch.zeros(shape))
         self.register_buffer("loadings", torch.zeros(*shape, self.factors))
         self.register_buffer("noise", torch.ones(shape))
@@ -165,8 +165,8 @@ class MFAFVNet(_FactorAnalysers):
     learned = True
 
     def _make_values(self) -> None:
-        shape = (self.words, self.in_dim)
-        self.log_weights = nn.Parameter(torch.zeros(self.words))
+        shape = (self.codewords, self.in_dim)
+        self.log_weights = nn.Parameter(torch.zeros(self.codewords))
         self.means = nn.Parameter(torch.randn(shape) / self.in_dim**0.5)
         self.loadings = nn.Parameter(torch.randn(*shape, self.factors) / self.in_dim**0.5)
         self.log_noise = nn.Parameter(torch.zeros(shape))

@@ -33,13 +33,13 @@ class _SpatialTensors(Codebook):
     """What STA and ISTA share: a codeword and p features for every location, a tensor for every pair of codewords."""
 
     uses_grid: ClassVar[bool] = True
-    numbers = ("words", "dim")
+    numbers = ("codewords", "dim")
 
     def __init__(
         self,
         in_dim: int,
         *,
-        words: int = 8,
+        codewords: int = 8,
         dim: int = 16,
         radius: int = 1,
         shifts: Sequence[Sequence[int]] | None = None,
@@ -47,15 +47,17 @@ class _SpatialTensors(Codebook):
         power: float = 0.1,
         fit_points: int = FIT_POINTS,
     ):
-        at_least_one(self.family, words=words, dim=dim)
+        at_least_one(self.family, codewords=codewords, dim=dim)
         dim = min(dim, in_dim)
-        super().__init__(in_dim, (words * words, dim * dim), normalise=normalise, power=power, fit_points=fit_points)
+        super().__init__(
+            in_dim, (codewords * codewords, dim * dim), normalise=normalise, power=power, fit_points=fit_points
+        )
         if radius < 0:
             raise ConfigError(f"{self.family}: radius must be at least 0, got {radius}")
         if shifts is not None and (not shifts or any(len(shift) != 2 for shift in shifts)):
             raise ConfigError(f"{self.family}: shifts must be (rows down, columns right) pairs, got {shifts}")
         self.shifts = half_plane(radius) if shifts is None else tuple((int(row), int(column)) for row, column in shifts)
-        self.words, self.dim = words, dim
+        self.codewords, self.dim = codewords, dim
         self._make_buffers()
 
     def _make_buffers(self) -> None:
@@ -72,16 +74,16 @@ class _SpatialTensors(Codebook):
     ) -> Float[Tensor, "b pairs dims"]:
         grid = self._grid(x, grid)
         words, y = self.described(x, mask)
-        z = spread(y, words, self.words, mask)
-        return pair_tensors(z, grid, self.shifts, self.words).flatten(3).flatten(1, 2)
+        z = spread(y, words, self.codewords, mask)
+        return pair_tensors(z, grid, self.shifts, self.codewords).flatten(3).flatten(1, 2)
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b l pairs dims"]:
         grid = self._grid(x, grid)
         words, y = self.described(x, mask)
-        z = spread(y, words, self.words, mask)
-        return local_pair_tensors(z, grid, self.shifts, self.words).flatten(4).flatten(2, 3)
+        z = spread(y, words, self.codewords, mask)
+        return local_pair_tensors(z, grid, self.shifts, self.codewords).flatten(4).flatten(2, 3)
 
     def _grid(self, x: Tensor, grid: Grid | None) -> Grid:
         if grid is None:
@@ -94,7 +96,7 @@ class _SpatialTensors(Codebook):
         return grid
 
     def _pair_flops(self) -> int:
-        width = self.words * self.dim
+        width = self.codewords * self.dim
         return len(self.shifts) * width + 2 * width * width
 
 
@@ -106,7 +108,7 @@ class STA(_SpatialTensors):
 
     Args:
         in_dim: d of the local features.
-        words: Codewords N.
+        codewords: Codewords N.
         dim: Principal axes p; the output has N²·p² dimensions.
         radius: Neighbours of at most so many rows and columns, in one half-plane, and the location itself.
         shifts: Instead of ``radius``: pairs (rows down, columns right).
@@ -118,12 +120,12 @@ class STA(_SpatialTensors):
     family = "sta"
     centre: Tensor
     axes: Tensor
-    codewords: Tensor
+    centres: Tensor
 
     def _make_buffers(self) -> None:
         self.register_buffer("centre", torch.zeros(self.in_dim))
         self.register_buffer("axes", torch.zeros(self.in_dim, self.dim))
-        self.register_buffer("codewords", torch.zeros(self.words, self.dim))
+        self.register_buffer("centres", torch.zeros(self.codewords, self.dim))
 
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
         """Principal axes and k-means, on a sample of the stream; the grid does not matter here."""
@@ -131,18 +133,18 @@ class STA(_SpatialTensors):
         centre = points.mean(0)
         axes, _ = principal_axes(points, centre[None], self.dim)
         set_values(self, centre=centre, axes=axes[0])
-        set_values(self, codewords=kmeans(l2((points - centre) @ axes[0]), self.words, seed=seed))
+        set_values(self, centres=kmeans(l2((points - centre) @ axes[0]), self.codewords, seed=seed))
         self.mark_fitted()
 
     def described(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None
     ) -> tuple[Tensor, Float[Tensor, "b l p"]]:
         y = l2(torch.nn.functional.linear(x, self.axes.T, -self.centre @ self.axes))
-        words = nearest_codeword(y, self.codewords)
-        return words, l2(y - self.codewords[words])
+        words = nearest_codeword(y, self.centres)
+        return words, l2(y - self.centres[words])
 
     def flops(self, locations: int) -> int:
-        return locations * (2 * self.in_dim * self.dim + 2 * self.words * self.dim + self._pair_flops())
+        return locations * (2 * self.in_dim * self.dim + 2 * self.codewords * self.dim + self._pair_flops())
 
 
 class ISTA(_SpatialTensors):
@@ -154,14 +156,14 @@ class ISTA(_SpatialTensors):
     """
 
     family = "ista"
-    codewords: Tensor
+    centres: Tensor
     axes: Tensor
     mean_tensors: Tensor
 
     def _make_buffers(self) -> None:
-        self.register_buffer("codewords", torch.zeros(self.words, self.in_dim))
-        self.register_buffer("axes", torch.zeros(self.words, self.in_dim, self.dim))
-        self.register_buffer("mean_tensors", torch.zeros(self.words, self.words, self.dim, self.dim))
+        self.register_buffer("centres", torch.zeros(self.codewords, self.in_dim))
+        self.register_buffer("axes", torch.zeros(self.codewords, self.in_dim, self.dim))
+        self.register_buffer("mean_tensors", torch.zeros(self.codewords, self.codewords, self.dim, self.dim))
 
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
         """k-means and each cluster's principal axes on a sample of the stream, then the mean tensors of its images."""
@@ -172,9 +174,9 @@ class ISTA(_SpatialTensors):
                 "ista: fit reads the features twice, and a generator can be read once: give a list or a DataLoader"
             )
         points = self.points(features, seed)
-        codewords = kmeans(points, self.words, seed=seed)
-        axes, _ = principal_axes(points, codewords, self.dim)
-        set_values(self, codewords=codewords, axes=axes)
+        centres = kmeans(points, self.codewords, seed=seed)
+        axes, _ = principal_axes(points, centres, self.dim)
+        set_values(self, centres=centres, axes=axes)
         self.mean_tensors.copy_(self._mean_tensors(features, grid))
         self.mark_fitted()
 
@@ -183,21 +185,21 @@ class ISTA(_SpatialTensors):
         totals, pairs = torch.zeros_like(self.mean_tensors, dtype=torch.float64), self.mean_tensors.new_zeros(1)
         for x in track(_images(features, grid), "mean tensors"):
             words, y = self.described(x.to(self.axes), None)
-            totals += pair_tensors(spread(y, words, self.words), grid, self.shifts, self.words).sum(0)
+            totals += pair_tensors(spread(y, words, self.codewords), grid, self.shifts, self.codewords).sum(0)
             pairs = pairs + self._pairs(words, None, grid, self.axes).sum(0)
         return totals / pairs.clamp_min(1)
 
     def _pairs(self, words: Tensor, mask: Tensor | None, grid: Grid, like: Tensor) -> Tensor:
         """How many pairs of locations stand behind every T_ij: (b, n, n, 1, 1)."""
         ones = torch.ones(*words.shape, 1, dtype=like.dtype, device=like.device)
-        return pair_tensors(spread(ones, words, self.words, mask), grid, self.shifts, self.words)
+        return pair_tensors(spread(ones, words, self.codewords, mask), grid, self.shifts, self.codewords)
 
     def described(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None
     ) -> tuple[Tensor, Float[Tensor, "b l p"]]:
-        words = nearest_codeword(x, self.codewords)
-        routes = route(words, self.words)
-        y = routed_linear(x, routes, self.axes, -(self.codewords[:, None] @ self.axes)[:, 0])
+        words = nearest_codeword(x, self.centres)
+        routes = route(words, self.codewords)
+        y = routed_linear(x, routes, self.axes, -(self.centres[:, None] @ self.axes)[:, 0])
         back = torch.empty_like(routes.order)
         back[routes.order] = torch.arange(len(back), device=back.device)
         return words, y.index_select(0, back).view(*words.shape, self.dim)
@@ -207,7 +209,7 @@ class ISTA(_SpatialTensors):
     ) -> Float[Tensor, "b pairs dims"]:
         grid = self._grid(x, grid)
         words, y = self.described(x, mask)
-        tensors = pair_tensors(spread(y, words, self.words, mask), grid, self.shifts, self.words)
+        tensors = pair_tensors(spread(y, words, self.codewords, mask), grid, self.shifts, self.codewords)
         return (tensors - self._pairs(words, mask, grid, x) * self.mean_tensors).flatten(3).flatten(1, 2)
 
     def terms(
@@ -215,13 +217,13 @@ class ISTA(_SpatialTensors):
     ) -> Float[Tensor, "b l pairs dims"]:
         grid = self._grid(x, grid)
         words, y = self.described(x, mask)
-        tensors = local_pair_tensors(spread(y, words, self.words, mask), grid, self.shifts, self.words)
-        ones = spread(x.new_ones(*words.shape, 1), words, self.words, mask)
-        pairs = local_pair_tensors(ones, grid, self.shifts, self.words)
+        tensors = local_pair_tensors(spread(y, words, self.codewords, mask), grid, self.shifts, self.codewords)
+        ones = spread(x.new_ones(*words.shape, 1), words, self.codewords, mask)
+        pairs = local_pair_tensors(ones, grid, self.shifts, self.codewords)
         return (tensors - pairs * self.mean_tensors).flatten(4).flatten(2, 3)
 
     def flops(self, locations: int) -> int:
-        return locations * (2 * self.in_dim * (self.words + self.dim) + self._pair_flops())
+        return locations * (2 * self.in_dim * (self.codewords + self.dim) + self._pair_flops())
 
 
 def _images(features: Features, grid: Grid) -> Iterable[Float[Tensor, "b l d"]]:

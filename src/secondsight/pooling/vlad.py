@@ -30,37 +30,38 @@ class VLAD(Codebook):
 
     Args:
         in_dim: d of the local features.
-        words: Codewords N; the output has N·d dimensions.
+        codewords: Codewords N; the output has N·d dimensions.
         normalise: ``intra-l2`` (2013), ``sqrt-l2`` (2012), ``l2`` (2010), or ``none``, which is additive.
         fit_points: Local features that ``fit`` looks at.
     """
 
     family = "vlad"
 
-    def __init__(self, in_dim: int, *, words: int = 32, normalise: str = "intra-l2", fit_points: int = FIT_POINTS):
-        at_least_one(self.family, words=words)
-        super().__init__(in_dim, (words, in_dim), normalise=normalise, fit_points=fit_points)
-        self.codewords: Tensor
-        self.register_buffer("codewords", torch.zeros(words, in_dim))
+    def __init__(self, in_dim: int, *, codewords: int = 32, normalise: str = "intra-l2", fit_points: int = FIT_POINTS):
+        at_least_one(self.family, codewords=codewords)
+        super().__init__(in_dim, (codewords, in_dim), normalise=normalise, fit_points=fit_points)
+        self.codewords = codewords
+        self.centres: Tensor
+        self.register_buffer("centres", torch.zeros(codewords, in_dim))
 
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
         """k-means on a sample of the stream."""
-        set_values(self, codewords=kmeans(self.points(features, seed), len(self.codewords), seed=seed))
+        set_values(self, centres=kmeans(self.points(features, seed), self.codewords, seed=seed))
         self.mark_fitted()
 
     def sums(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b n d"]:
-        return hard_residuals(x, nearest_codeword(x, self.codewords), self.codewords, mask)
+        return hard_residuals(x, nearest_codeword(x, self.centres), self.centres, mask)
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b l n d"]:
-        h = one_hot(nearest_codeword(x, self.codewords), len(self.codewords), mask, x)
-        return local_residuals(x, h, self.codewords)
+        h = one_hot(nearest_codeword(x, self.centres), self.codewords, mask, x)
+        return local_residuals(x, h, self.centres)
 
     def flops(self, locations: int) -> int:
-        n, d = self.codewords.shape
+        n, d = self.centres.shape
         return locations * (2 * n * d + d) + n * d * 2
 
 
@@ -72,7 +73,7 @@ class NetVLAD(Codebook):
 
     Args:
         in_dim: d of the local features.
-        words: Codewords N; the output has N·d dimensions.
+        codewords: Codewords N; the output has N·d dimensions.
         normalise: ``intra-l2`` (the paper), ``sqrt-l2``, ``l2``, or ``none``, which is additive.
         fit_points: Local features that ``fit`` looks at.
     """
@@ -80,25 +81,26 @@ class NetVLAD(Codebook):
     family = "netvlad"
     learned = True
 
-    def __init__(self, in_dim: int, *, words: int = 32, normalise: str = "intra-l2", fit_points: int = FIT_POINTS):
-        at_least_one(self.family, words=words)
-        super().__init__(in_dim, (words, in_dim), normalise=normalise, fit_points=fit_points)
-        self.codewords = nn.Parameter(torch.randn(words, in_dim) / in_dim**0.5)
-        self.weight = nn.Parameter(torch.empty(words, in_dim))
-        self.bias = nn.Parameter(torch.empty(words))
-        self.start_at(self.codewords.detach(), alpha=1.0)
+    def __init__(self, in_dim: int, *, codewords: int = 32, normalise: str = "intra-l2", fit_points: int = FIT_POINTS):
+        at_least_one(self.family, codewords=codewords)
+        super().__init__(in_dim, (codewords, in_dim), normalise=normalise, fit_points=fit_points)
+        self.codewords = codewords
+        self.centres = nn.Parameter(torch.randn(codewords, in_dim) / in_dim**0.5)
+        self.weight = nn.Parameter(torch.empty(codewords, in_dim))
+        self.bias = nn.Parameter(torch.empty(codewords))
+        self.start_at(self.centres.detach(), alpha=1.0)
 
-    def start_at(self, codewords: Float[Tensor, "n d"], *, alpha: float) -> None:
+    def start_at(self, centres: Float[Tensor, "n d"], *, alpha: float) -> None:
         """Soft assignment to these codewords, h_k ∝ exp(−α‖x − c_k‖²); α → ∞ is VLAD."""
         if not alpha > 0:
             raise ConfigError(f"netvlad: alpha must be positive, got {alpha}")
-        set_values(self, codewords=codewords, weight=2 * alpha * codewords, bias=-alpha * codewords.square().sum(1))
+        set_values(self, centres=centres, weight=2 * alpha * centres, bias=-alpha * centres.square().sum(1))
 
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
         """k-means on a sample of the stream, and α from the gap between its nearest and second-nearest codewords."""
         points = self.points(features, seed)
-        codewords = kmeans(points, len(self.codewords), seed=seed)
-        self.start_at(codewords, alpha=sharpness(points, codewords))
+        centres = kmeans(points, self.codewords, seed=seed)
+        self.start_at(centres, alpha=sharpness(points, centres))
 
     def assign(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l n"]:
         """h(x): how much of each location goes to each codeword."""
@@ -107,13 +109,13 @@ class NetVLAD(Codebook):
     def sums(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b n d"]:
-        return soft_residuals(x, self.assign(x, mask), self.codewords)
+        return soft_residuals(x, self.assign(x, mask), self.centres)
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b l n d"]:
-        return local_residuals(x, self.assign(x, mask), self.codewords)
+        return local_residuals(x, self.assign(x, mask), self.centres)
 
     def flops(self, locations: int) -> int:
-        n, d = self.codewords.shape
+        n, d = self.centres.shape
         return locations * (4 * n * d + 4 * n) + n * d * 2

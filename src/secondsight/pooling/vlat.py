@@ -25,7 +25,7 @@ class VLAT(Codebook):
 
     Args:
         in_dim: d of the local features.
-        words: Codewords N.
+        codewords: Codewords N.
         dim: Principal axes p kept per codeword; the output has N·p(p+1)/2 dimensions.
         normalise: ``power-l2`` (the paper), ``sqrt-l2``, ``l2``, ``intra-l2``, or ``none``, which is additive.
         power: The exponent of ``power-l2``.
@@ -33,41 +33,44 @@ class VLAT(Codebook):
     """
 
     family = "vlat"
-    numbers = ("words", "dim")
+    numbers = ("codewords", "dim")
 
     def __init__(
         self,
         in_dim: int,
         *,
-        words: int = 16,
+        codewords: int = 16,
         dim: int = 32,
         normalise: str = "power-l2",
         power: float = 0.5,
         fit_points: int = FIT_POINTS,
     ):
-        at_least_one(self.family, words=words, dim=dim)
+        at_least_one(self.family, codewords=codewords, dim=dim)
         dim = min(dim, in_dim)
-        super().__init__(in_dim, (words, dim * (dim + 1) // 2), normalise=normalise, power=power, fit_points=fit_points)
-        self.codewords: Tensor
+        super().__init__(
+            in_dim, (codewords, dim * (dim + 1) // 2), normalise=normalise, power=power, fit_points=fit_points
+        )
+        self.codewords = codewords
+        self.centres: Tensor
         self.axes: Tensor
         self.mean_tensors: Tensor
-        self.register_buffer("codewords", torch.zeros(words, in_dim))
-        self.register_buffer("axes", torch.zeros(words, in_dim, dim))
-        self.register_buffer("mean_tensors", torch.zeros(words, dim, dim))
+        self.register_buffer("centres", torch.zeros(codewords, in_dim))
+        self.register_buffer("axes", torch.zeros(codewords, in_dim, dim))
+        self.register_buffer("mean_tensors", torch.zeros(codewords, dim, dim))
 
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
         """k-means on a sample of the stream, then the principal axes and the mean tensor of each cluster."""
         points = self.points(features, seed)
-        codewords = kmeans(points, len(self.codewords), seed=seed)
-        axes, tensors = principal_axes(points, codewords, self.axes.shape[2])
-        set_values(self, codewords=codewords, axes=axes, mean_tensors=tensors)
+        centres = kmeans(points, self.codewords, seed=seed)
+        axes, tensors = principal_axes(points, centres, self.axes.shape[2])
+        set_values(self, centres=centres, axes=axes, mean_tensors=tensors)
         self.mark_fitted()
 
     def _routed(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Routes, Tensor]:
         """The codewords, the routes, and V_kᵀ(x − μ_k) of each location in their order."""
-        words = nearest_codeword(x, self.codewords)
-        routes = route(words, len(self.codewords), mask)
-        offsets = -(self.codewords[:, None] @ self.axes)[:, 0]
+        words = nearest_codeword(x, self.centres)
+        routes = route(words, self.codewords, mask)
+        offsets = -(self.centres[:, None] @ self.axes)[:, 0]
         return words, routes, routed_linear(x, routes, self.axes, offsets)
 
     def sums(
@@ -81,7 +84,7 @@ class VLAT(Codebook):
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b l n q"]:
         words, routes, y = self._routed(x, mask)
-        n = len(self.codewords)
+        n = self.codewords
         own = words.flatten()[routes.order]
         alone = half(y[:, :, None] * y[:, None]) - half(self.mean_tensors)[own]
         out = x.new_zeros(words.numel() * n, alone.shape[1])
@@ -93,17 +96,17 @@ class VLAT(Codebook):
 
 
 def principal_axes(
-    points: Float[Tensor, "m d"], codewords: Float[Tensor, "n d"], dim: int
+    points: Float[Tensor, "m d"], centres: Float[Tensor, "n d"], dim: int
 ) -> tuple[Float[Tensor, "n d p"], Float[Tensor, "n p p"]]:
     """V_k and V_kᵀ E[(x − μ_k)(x − μ_k)ᵀ] V_k of every cluster, one d×d matrix at a time.
 
     A cluster with fewer points than axes takes its remaining axes from the pooled residuals.
     """
-    words = nearest_codeword(points, codewords)
-    pooled = _scatter((points - codewords[words]).double())
+    words = nearest_codeword(points, centres)
+    pooled = _scatter((points - centres[words]).double())
     axes, tensors = [], []
-    for k, codeword in enumerate(codewords):
-        own = _scatter((points[words == k] - codeword).double())
+    for k, centre in enumerate(centres):
+        own = _scatter((points[words == k] - centre).double())
         # enough of the pooled scatter to order what the cluster does not determine, too little to turn what it does
         vectors = torch.linalg.eigh(own + 1e-6 * pooled).eigenvectors[:, -dim:].flip(1)
         axes.append(vectors)
