@@ -14,7 +14,7 @@ from torch import Tensor
 from secondsight.errors import UnknownName
 
 
-def signed_power(z: Float[Tensor, "..."], power: float = 0.5, *, eps: float = 1e-10) -> Float[Tensor, "..."]:
+def signed_power(z: Float[Tensor, "*shape"], power: float = 0.5, *, eps: float = 1e-10) -> Float[Tensor, "*shape"]:
     """z·(|z| + eps)^(power − 1), which is sign(z)·|z|^power away from zero.
 
     The plain power has an infinite slope at zero (and NaN gradients); this one is smooth there, odd, and keeps zero.

@@ -1,0 +1,28 @@
+"""Hadamard low-rank bilinear pooling under attention: a few weighted looks at the positions of an image."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def joint(
+    x: Float[Tensor, "b l d"], y: Float[Tensor, "b n e"], u: Float[Tensor, "d r"], v: Float[Tensor, "e r"]
+) -> Float[Tensor, "b l r"]:
+    """tanh(Uᵀx) ∘ tanh(Vᵀy); ``y`` has as many positions as ``x``, or one that meets them all."""
+    return (x @ u).tanh() * (y @ v).tanh()
+
+
+def attention(logits: Float[Tensor, "b l g"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l g"]:
+    """Softmax over the real positions, for each glimpse; zeros for an image that has none."""
+    if mask is None:
+        return logits.softmax(1)
+    outside = ~mask[..., None]
+    # The lowest finite number, not −∞: a softmax over nothing but −∞ is NaN, and so are its gradients.
+    return logits.masked_fill(outside, torch.finfo(logits.dtype).min).softmax(1).masked_fill(outside, 0)
+
+
+def glimpses(f: Float[Tensor, "b l r"], weights: Float[Tensor, "b l g"]) -> Float[Tensor, "b g r"]:
+    """Σ_l α_gl f_l: the joint feature as each glimpse sees it."""
+    return weights.mT @ f

@@ -1,0 +1,85 @@
+"""Principal directions from a stream, without holding it: of local features, and of very wide pooled vectors."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from secondsight.errors import DataError
+from secondsight.pooling.contract import Features
+from secondsight.pooling.fitting import chunks
+
+
+def main_directions(features: Features, n: int) -> Float[Tensor, "n d"]:
+    """The n orthonormal directions in which local features have most energy, the strongest first; not centred."""
+    moment: Tensor | None = None
+    for chunk in chunks(features):
+        x = chunk.float()
+        product = (x.mT @ x).double()
+        moment = product if moment is None else moment + product
+    if moment is None:
+        raise DataError("no local features to fit from: the stream is empty")
+    if not torch.isfinite(moment).all():
+        raise DataError(
+            "the local features to fit from hold NaN or infinite values; look for the image that makes them"
+        )
+    return torch.linalg.eigh(moment).eigenvectors.flip(1)[:, :n].mT.float()
+
+
+class PCA:
+    """Mean and principal axes of vectors that come a few at a time; memory is (rank + block) × width numbers.
+
+    It keeps the ``rank`` strongest directions R (rows scaled by √(n·variance)) of what it has seen. A new block Z,
+    centred, joins them through the Gram matrix of the stacked rows, which is small however wide the vectors are:
+
+        [R; Z; √(nm/(n+m)) (μ_Z − μ)] = V S Wᵀ,    R ← the top rows of S Wᵀ .
+
+    Exact while no more than ``rank`` directions have been seen; after that, what is dropped is the weakest.
+
+    >>> pca = PCA(rank=2)
+    >>> pca.add(torch.tensor([[1.0, 0.0], [3.0, 0.0], [2.0, 1.0], [2.0, -1.0]]))
+    >>> pca.mean, pca.variances
+    (tensor([2., 0.]), tensor([0.6667, 0.6667]))
+    """
+
+    def __init__(self, rank: int):
+        self.rank = rank
+        self.count = 0
+        self.mean = torch.zeros(0)
+        self.rows = torch.zeros(0, 0)
+
+    def add(self, z: Float[Tensor, "m width"]) -> None:
+        """Take in more vectors."""
+        m = len(z)
+        if m == 0:
+            return
+        if self.count == 0:
+            self.mean, self.rows = z.new_zeros(z.shape[1]), z.new_zeros(0, z.shape[1])
+        mean, n = z.mean(0), self.count
+        shift = (n * m / (n + m)) ** 0.5 * (mean - self.mean)
+        stacked = torch.cat([self.rows, z - mean, shift[None]])
+        self.rows = _strongest(stacked, self.rank)
+        self.mean = self.mean + (mean - self.mean) * (m / (n + m))
+        self.count = n + m
+
+    @property
+    def variances(self) -> Float[Tensor, " r"]:
+        """Along each of the directions, the largest first."""
+        return self.rows.square().sum(1) / max(1, self.count - 1)
+
+    @property
+    def axes(self) -> Float[Tensor, "r width"]:
+        """Orthonormal, in the order of ``variances``."""
+        return torch.nn.functional.normalize(self.rows, dim=1)
+
+
+def _strongest(rows: Float[Tensor, "m width"], rank: int) -> Float[Tensor, "r width"]:
+    """At most ``rank`` orthogonal rows with the same RᵀR, but for the weakest directions."""
+    gram = (rows @ rows.mT).double()
+    values, v = torch.linalg.eigh(gram)
+    values, v = values.flip(0)[:rank], v.flip(1)[:, :rank]
+    keep = values > values[:1] * len(rows) * torch.finfo(rows.dtype).eps
+    strong = v[:, keep].mT.to(rows.dtype) @ rows
+    # The product with the rows rounds; the lengths are known better from the eigenvalues.
+    return torch.nn.functional.normalize(strong, dim=1) * values[keep].sqrt().to(rows.dtype)[:, None]
