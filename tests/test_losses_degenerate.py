@@ -40,7 +40,7 @@ def test_no_positive_pair(name):
 def test_one_class_in_the_batch(name):
     z, labels = torch.randn(6, DIM), torch.full((6,), 3)
     if name in NEEDS_NEGATIVES:
-        with pytest.raises(DataError, match="all 6 images of the batch have label 3.*at least 2 classes"):
+        with pytest.raises(DataError, match=r"all 6 images of the batch have label 3.*at least 2 classes"):
             run(name, z, labels)
     else:
         run(name, z, labels)
@@ -78,7 +78,7 @@ def test_all_zero(name):
 @pytest.mark.parametrize("scale", [1e-20, 1e20, 1e37])
 def test_vectors_of_any_length(name, scale):
     if name == "npair" and scale > 1:
-        with pytest.raises(DataError, match="too large for dot products.*lower the learning rate"):
+        with pytest.raises(DataError, match=r"too large for dot products.*lower the learning rate"):
             run(name, torch.randn(16, DIM) * scale, labels_of(2))
     else:
         run(name, torch.randn(16, DIM) * scale, labels_of(2))

@@ -191,7 +191,8 @@ def smooth_ap(loss, z, y):
         if len(own) == 1:
             continue
         precision = [
-            (1 + sum(above(i, k, j) for k in own if k != j)) / (1 + sum(above(i, k, j) for k in range(len(y)) if k != j))
+            (1 + sum(above(i, k, j) for k in own if k != j))
+            / (1 + sum(above(i, k, j) for k in range(len(y)) if k != j))
             for j in own
         ]
         losses.append(1 - mean(precision))
@@ -227,7 +228,7 @@ def bier(loss, z, y):
     parts = parts_of(loss, z)
     total = 0.0
     for pairs, m in ((positive_pairs(y), 1.0), (negative_pairs(y), -loss.cost)):
-        together = {p: 0.0 if loss.shrinkage is None else 0.5 for p in pairs}
+        together = dict.fromkeys(pairs, 0.0 if loss.shrinkage is None else 0.5)
         weight = dict.fromkeys(pairs, 1.0)
         for index, part in enumerate(parts):
             s = cosines(part)
@@ -278,7 +279,7 @@ CASES = {
     "smooth-ap": (smooth_ap, {"temperature": 0.1}),
     "hdc": (hdc, {}),
     "bier": (bier, {}),
-    "bier, as in the paper": (bier, {"shrinkage": None, "diversity": 0.0}),
+    "bier, as in the paper": (bier, {"boosting": "paper", "diversity": 0.0}),
     "htl": (htl, {}),
 }
 

@@ -12,23 +12,34 @@ from rich.table import Table
 def losses(json: bool = typer.Option(False, "--json", help="One JSON list, for machines.")) -> None:
     """List the losses: their options with default values, what each expects of a batch, and where it comes from.
 
-    Use the name as [bold]loss.name[/] in a recipe and the options beside it. [dim]docs/losses.md[/] has the formulas.
+    Use the name and the options in a recipe. The formulas are in docs/losses.md.
     """
     from secondsight.losses.listing import listing  # torch loads here, not at `secondsight --help`
 
     rows = listing()
     if json:
-        typer.echo(jsonlib.dumps(rows, indent=2))
+        typer.echo(jsonlib.dumps(rows, indent=2, ensure_ascii=False))
         return
-    table = Table(title="Losses", title_justify="left", show_lines=True)
-    for heading in ("name", "options", "expects of a batch", "from", "computed by"):
-        table.add_column(heading, no_wrap=heading == "name", overflow="fold")
+    table = Table(
+        title="Losses",
+        title_justify="left",
+        caption="* computed by pytorch-metric-learning, the others by secondsight",
+        caption_justify="left",
+    )
+    table.add_column("name", no_wrap=True)
+    for heading in ("options and their defaults", "expects of a batch", "paper"):
+        table.add_column(heading)
     for row in rows:
-        options = "\n".join(f"{key} = {_toml(value)}" for key, value in row["options"].items())
-        table.add_row(f"[bold]{row['name']}[/]", options, row["expects"]["words"], row["paper"], row["provider"])
+        star = "" if row["provider"] == "secondsight" else "*"
+        options = ", ".join(f"{key}={_shown(value)}" for key, value in row["options"].items())
+        table.add_row(f"{row['name']}{star}", options, row["expects"]["words"], row["paper"])
     Console().print(table)
 
 
-def _toml(value: object) -> str:
-    """A default as a recipe would write it; what is not set is said in words."""
-    return "(automatic)" if value is None else jsonlib.dumps(value)
+def _shown(value: object) -> str:
+    """A default in few letters."""
+    if value is None:
+        return "automatic"
+    if isinstance(value, tuple):
+        return "/".join(f"{item:g}" for item in value)
+    return str(value).lower() if isinstance(value, bool) else f"{value}"

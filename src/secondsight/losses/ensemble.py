@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from secondsight.errors import ConfigError
+from secondsight.errors import ConfigError, UnknownName
 from secondsight.functional.boosting import boosted_deviance, cascaded_contrastive, co_activation
 from secondsight.functional.pairs import unit
 from secondsight.losses.contract import Expects, Loss, Part, cut, require_positive
@@ -20,9 +22,7 @@ class HDC(Loss):
 
     name = "hdc"
     paper = "Yuan et al. 2017, section 3"
-    expects = Expects(
-        2, 2, "2 or more images of each of 2 or more classes; large batches, for the last head to have pairs left"
-    )
+    expects = Expects(2, 2, "≥ 2 images of ≥ 2 classes; large, for the last head to have pairs left")
 
     def __init__(
         self,
@@ -55,14 +55,17 @@ class HDC(Loss):
 class BIER(Loss):
     """Boosting independent embeddings robustly: learner m + 1 weighs pairs by what learners 1…m still get wrong.
 
+    ``boosting="shrinkage"`` adds ``shrinkage`` times what each learner says, as the authors' code; ``"paper"`` averages
+    with η_m = 2/(m + 1), as the paper.
+
     Kept from the paper: the learners and their growing sizes, binomial deviance, the boosted weights, the activation
     loss, the scaled parts at test time. Simplified: the activation loss sees the batch's embeddings, not the weights
     behind them, and its gradient also reaches the backbone.
     """
 
     name = "bier"
-    paper = "Opitz et al. 2017, algorithm 1; Opitz et al. 2018 for the activation loss"
-    expects = Expects(2, 2, "2 or more images of each of 2 or more classes")
+    paper = "Opitz et al. 2017, algorithm 1; Opitz et al. 2018"
+    expects = Expects(2, 2, "≥ 2 images of ≥ 2 classes")
 
     def __init__(
         self,
@@ -70,18 +73,19 @@ class BIER(Loss):
         dim: int,
         classes: int,
         sizes: tuple[int, ...] | None = None,
-        shrinkage: float | None = 0.06,
+        boosting: Literal["shrinkage", "paper"] = "shrinkage",
+        shrinkage: float = 0.06,
         diversity: float = 0.1,
         alpha: float = 2.0,
         beta: float = 0.5,
         cost: float = 25.0,
     ):
         super().__init__(dim=dim, classes=classes)
-        require_positive(self.name, alpha=alpha, cost=cost)
-        if shrinkage is not None:
-            require_positive(self.name, shrinkage=shrinkage)
+        require_positive(self.name, alpha=alpha, cost=cost, shrinkage=shrinkage)
+        if boosting not in ("shrinkage", "paper"):
+            raise UnknownName("way of boosting", boosting, ("shrinkage", "paper"))
         self.sizes = cut(self.name, dim, sizes, (96, 160, 256))
-        self.shrinkage, self.diversity = shrinkage, diversity
+        self.shrinkage, self.diversity = (shrinkage if boosting == "shrinkage" else None), diversity
         self.alpha, self.beta, self.cost = alpha, beta, cost
 
     @property

@@ -20,14 +20,13 @@ class HTL(Loss):
 
     d_H is the distance at which the classes of a and n merge in the tree, s the mean distance inside the class of a.
     ``on_epoch`` rebuilds the tree and ``neighbours``, the nearest classes of each class, which the sampler is to put
-    into a batch together (anchor-neighbour sampling). Before the first ``on_epoch`` the margin is β.
+    into a batch together (anchor-neighbour sampling); −1 where there is none. Before the first ``on_epoch``
+    the margin is β.
     """
 
     name = "htl"
     paper = "Ge et al. 2018, section 4"
-    expects = Expects(
-        2, 2, "2 or more images of each of a few random classes and of their nearest classes (`neighbours`)"
-    )
+    expects = Expects(2, 2, "≥ 2 images of some random classes and of the classes nearest to them")
     wants_embeddings = True
     nodes: Tensor
     thresholds: Tensor
@@ -55,7 +54,8 @@ class HTL(Loss):
         self.nodes.copy_(class_tree.merge_classes(distances, thresholds.float()))
         self.thresholds.copy_(thresholds)
         self.spreads.copy_(spreads)
-        self.neighbours.copy_(class_tree.nearest_classes(distances, k=self.nearest))
+        nearest = class_tree.nearest_classes(distances, k=self.nearest)
+        self.neighbours.copy_(nearest.masked_fill(counts[nearest] == 0, -1))
 
     def margins(self, anchors: Int[Tensor, " r"], negatives: Int[Tensor, " b"]) -> Float[Tensor, "r b"]:
         """α = β + d_H(y_a, y_n) − s_{y_a} for classes of anchors and of negatives."""

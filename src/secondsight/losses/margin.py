@@ -20,8 +20,8 @@ class Margin(Loss):
 
     name = "margin"
     paper = "Wu et al. 2017"
-    provider = "pytorch-metric-learning; the sampling is ours"
-    expects = Expects(2, 2, "2 or more images of each of 2 or more classes; the authors use 5 images a class")
+    provider = "pytorch-metric-learning"
+    expects = Expects(2, 2, "≥ 2 images of ≥ 2 classes; the authors take 5 images a class")
     step: Tensor
 
     def __init__(

@@ -23,7 +23,7 @@ class NPair(Loss):
 
     name = "npair"
     paper = "Sohn 2016, section 3.2"
-    expects = Expects(2, 2, "2 images of each of many classes: more classes, more negatives")
+    expects = Expects(2, 2, "2 images of as many classes as fit")
 
     def __init__(self, *, dim: int, classes: int, pairs: Literal["all", "one"] = "all", l2: float = 0.002):
         super().__init__(dim=dim, classes=classes)

@@ -13,12 +13,12 @@ from secondsight.losses.contract import Expects, Loss, require_positive
 
 
 class Contrastive(Loss):
-    """mean of d over positives + mean of relu(margin − d) over negatives, of those above 0; d Euclidean on unit vectors."""
+    """mean of d over positives + of relu(margin − d) over negatives, where above 0; d Euclidean on unit vectors."""
 
     name = "contrastive"
-    paper = "Hadsell et al. 2006 (there with both terms squared)"
+    paper = "Hadsell et al. 2006"
     provider = "pytorch-metric-learning"
-    expects = Expects(2, 2, "2 or more images of each of 2 or more classes")
+    expects = Expects(2, 2, "≥ 2 images of ≥ 2 classes")
 
     def __init__(self, *, dim: int, classes: int, margin: float = 1.0, positive_margin: float = 0.0):
         from pytorch_metric_learning.distances import LpDistance
@@ -43,8 +43,8 @@ class Lifted(Loss):
     """
 
     name = "lifted"
-    paper = "Oh Song et al. 2016, equation 4 (there without normalisation)"
-    expects = Expects(2, 2, "2 or more images of each of 2 or more classes")
+    paper = "Oh Song et al. 2016, eq. 4"
+    expects = Expects(2, 2, "≥ 2 images of ≥ 2 classes")
 
     def __init__(self, *, dim: int, classes: int, margin: float = 1.0):
         super().__init__(dim=dim, classes=classes)
@@ -65,7 +65,7 @@ class Binomial(Loss):
 
     name = "binomial"
     paper = "Yi et al. 2014; Ustinova & Lempitsky 2016"
-    expects = Expects(2, 2, "2 or more images of each of 2 or more classes")
+    expects = Expects(2, 2, "≥ 2 images of ≥ 2 classes")
 
     def __init__(self, *, dim: int, classes: int, alpha: float = 2.0, beta: float = 0.5, cost: float = 25.0):
         super().__init__(dim=dim, classes=classes)
@@ -84,9 +84,9 @@ class MultiSimilarity(Loss):
     """
 
     name = "multi-similarity"
-    paper = "Wang et al. 2019, equation 15"
+    paper = "Wang et al. 2019, eq. 15"
     provider = "pytorch-metric-learning"
-    expects = Expects(2, 2, "2 or more images of each of 2 or more classes; the authors use 5 images a class")
+    expects = Expects(2, 2, "≥ 2 images of ≥ 2 classes; the authors take 5 images a class")
 
     def __init__(
         self,
@@ -122,8 +122,8 @@ class Histogram(Loss):
     """The probability that a random negative pair is more similar than a random positive one, from two histograms."""
 
     name = "histogram"
-    paper = "Ustinova & Lempitsky 2016, equation 5"
-    expects = Expects(2, 2, "2 or more images of each of 2 or more classes; large batches, for smooth histograms")
+    paper = "Ustinova & Lempitsky 2016, eq. 5"
+    expects = Expects(2, 2, "≥ 2 images of ≥ 2 classes; large, for smooth histograms")
 
     def __init__(self, *, dim: int, classes: int, bins: int = 100):
         super().__init__(dim=dim, classes=classes)

@@ -19,7 +19,7 @@ class ProxyNCA(Loss):
 
     name = "proxy-nca"
     paper = "Movshovitz-Attias et al. 2017"
-    expects = Expects(1, 1, "anything: images are compared with proxies, not with each other")
+    expects = Expects(1, 1, "anything (images meet proxies, not each other)")
 
     def __init__(self, *, dim: int, classes: int, scale: float = 3.0):
         super().__init__(dim=dim, classes=classes)
@@ -47,8 +47,8 @@ class ProxyAnchor(Loss):
     """
 
     name = "proxy-anchor"
-    paper = "Kim et al. 2020, equation 4"
-    expects = Expects(1, 1, "anything: images are compared with proxies, not with each other; large batches help")
+    paper = "Kim et al. 2020, eq. 4"
+    expects = Expects(1, 1, "anything (images meet proxies, not each other); large helps")
 
     def __init__(self, *, dim: int, classes: int, margin: float = 0.1, alpha: float = 32.0):
         super().__init__(dim=dim, classes=classes)

@@ -15,9 +15,7 @@ class SmoothAP(Loss):
 
     name = "smooth-ap"
     paper = "Brown et al. 2020"
-    expects = Expects(
-        2, 2, "several images of each of many classes: the batch is the ranking; the authors use 4 images a class"
-    )
+    expects = Expects(2, 2, "≥ 2 images of many classes, the batch is the ranking; the authors take 4 images a class")
 
     def __init__(self, *, dim: int, classes: int, temperature: float = 0.01):
         super().__init__(dim=dim, classes=classes)

@@ -17,8 +17,8 @@ class Triplet(Loss):
     """mean of relu(s_an − s_ap + margin) over the triplets where it is above 0, s the cosine similarity."""
 
     name = "triplet"
-    paper = "Jacob et al. 2019 (all hinges of the batch); Weinberger & Saul 2009"
-    expects = Expects(2, 2, "2 or more images of each of 2 or more classes")
+    paper = "Jacob et al. 2019; Weinberger & Saul 2009"
+    expects = Expects(2, 2, "≥ 2 images of ≥ 2 classes")
 
     def __init__(self, *, dim: int, classes: int, margin: float = 0.1):
         super().__init__(dim=dim, classes=classes)
@@ -39,9 +39,7 @@ class SemiHard(Loss):
 
     name = "semihard"
     paper = "Schroff et al. 2015, section 3.2"
-    expects = Expects(
-        2, 2, "2 or more images of each of 2 or more classes; many classes, or few negatives are semi-hard"
-    )
+    expects = Expects(2, 2, "≥ 2 images of ≥ 2 classes; many classes, to find semi-hard ones")
 
     def __init__(
         self,

@@ -1,0 +1,175 @@
+"""Losses against pytorch-metric-learning's semi-hard miner, against a memory limit, and against a ResNet-50 step.
+
+    python benchmarks/losses.py [--quick]
+
+One run, embeddings of 512 dimensions, 4 images a class:
+
+    mining      semi-hard triplets at batch 1,024: ours (sort + binary search) against TripletMarginMiner(type_of_triplets=
+                "semihard"), and the whole loss with its backward, where both average over the same triplets
+    memory      peak resident memory of a fresh process (torch included) that mines, or takes a loss step, at batch 8,192
+    step        forward + backward of each loss at batch 1,024, as a share of a ResNet-50 training step on 224 px images.
+                1,024 images at once do not fit here: the step is measured on 16 and scaled linearly
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import sys
+
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+import torch
+from measure import console, in_fresh_process, interleaved, table, verdict
+from torch import Tensor
+
+from secondsight.functional.pairs import unit
+from secondsight.functional.triplets import mine_semihard
+from secondsight.losses import LOSSES, Loss, build
+
+DIM, IMAGES_A_CLASS, BATCH, LARGE, STEP_IMAGES = 512, 4, 1024, 8192, 16
+MARGIN = 0.1
+MEMORY_GB = 1.0
+
+
+def batch(size: int) -> tuple[Tensor, Tensor]:
+    """Embeddings with some class structure, as half-way through training: not all triplets are active, not none."""
+    torch.manual_seed(0)
+    labels = torch.arange(size) // IMAGES_A_CLASS
+    centres = torch.randn(size // IMAGES_A_CLASS, DIM)
+    return (centres[labels] + 2 * torch.randn(size, DIM)).requires_grad_(), labels
+
+
+def step(loss: Loss, z: Tensor, labels: Tensor) -> float:
+    z.grad = None
+    value = loss(z, labels)
+    value.backward()
+    return value.item()
+
+
+def mining(repeats: int) -> bool:
+    from pytorch_metric_learning.distances import CosineSimilarity
+    from pytorch_metric_learning.losses import TripletMarginLoss
+    from pytorch_metric_learning.miners import TripletMarginMiner
+
+    z, labels = batch(BATCH)
+    miner = TripletMarginMiner(margin=MARGIN, type_of_triplets="semihard", distance=CosineSimilarity())
+    criterion = TripletMarginLoss(margin=MARGIN, distance=CosineSimilarity())
+    hardest = build("semihard", dim=DIM, classes=BATCH)
+    every = build("semihard", dim=DIM, classes=BATCH, negatives="all")
+
+    def theirs() -> float:
+        z.grad = None
+        value = criterion(z, labels, miner(z, labels))
+        value.backward()
+        return value.item()
+
+    if abs(theirs() - step(every, z, labels)) > 1e-5:
+        raise RuntimeError("the two losses differ: there is nothing to compare")
+    seconds = interleaved(
+        {
+            "PML miner": lambda: miner(z.detach(), labels),
+            "our miner": lambda: mine_semihard(unit(z.detach()), labels, margin=MARGIN),
+            "PML miner + loss": theirs,
+            "our loss, all": lambda: step(every, z, labels),
+            "our loss, hardest": lambda: step(hardest, z, labels),
+        },
+        repeats=repeats,
+    )
+    shown = table(f"Semi-hard triplets, batch {BATCH:,} × {DIM}", "what", "ms", "faster than PML's")
+    ok = True
+    for name, time in seconds.items():
+        against = {
+            "our miner": "PML miner",
+            "our loss, all": "PML miner + loss",
+            "our loss, hardest": "PML miner + loss",
+        }
+        said = "1×"
+        if name in against:
+            ratio = seconds[against[name]] / time
+            ok &= ratio >= 50
+            said = verdict(ratio, 50, at_least=True)
+        shown.add_row(name, f"{time * 1e3:,.1f}", said)
+    console.print(shown)
+    return ok
+
+
+def memory_of(what: str) -> None:
+    """In a fresh process: mine, or take a step of a loss, and print the peak."""
+    z, labels = batch(LARGE)
+    if what == "mine":
+        mine_semihard(unit(z.detach()), labels, margin=MARGIN)
+    elif what != "nothing":
+        step(build(what, dim=DIM, classes=LARGE), z, labels)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps({"gb": peak / 1e9}))
+
+
+def memory() -> bool:
+    shown = table(f"Peak memory of a fresh process, batch {LARGE:,} × {DIM}", "what", "GB")
+    ok = True
+    for what in ("nothing", "mine", "semihard", "triplet"):
+        gb = in_fresh_process(__file__, "--memory-of", what)["gb"]
+        ok &= gb <= MEMORY_GB
+        limit = verdict(gb, MEMORY_GB, at_least=False, unit=" GB")
+        shown.add_row({"nothing": "torch and the batch", "mine": "semi-hard mining"}.get(what, what), limit)
+    console.print(shown)
+    return ok
+
+
+def backbone_step_seconds(repeats: int) -> float:
+    """One training step of ResNet-50 on STEP_IMAGES images, scaled to BATCH."""
+    from secondsight import backbones
+
+    network = backbones.build("resnet50", weights=None).train()
+    head = torch.nn.Linear(2048, DIM)
+    optimiser = torch.optim.SGD([*network.parameters(), *head.parameters()], lr=1e-3)
+    images = torch.randn(STEP_IMAGES, 3, 224, 224)
+
+    def run() -> None:
+        optimiser.zero_grad()
+        head(network(images).mean(1)).square().mean().backward()
+        optimiser.step()
+
+    return interleaved({"step": run}, repeats=repeats)["step"] * BATCH / STEP_IMAGES
+
+
+def steps(repeats: int) -> bool:
+    z, labels = batch(BATCH)
+    classes = BATCH // IMAGES_A_CLASS
+    losses = {name: build(name, dim=DIM, classes=classes) for name in LOSSES}
+    for loss in losses.values():
+        loss.on_epoch([(z.detach(), labels)])
+    seconds = interleaved(
+        {name: (lambda loss=loss: step(loss, z, labels)) for name, loss in losses.items()}, repeats=repeats
+    )
+    whole = backbone_step_seconds(min(repeats, 3))
+    shown = table(
+        f"Forward + backward of each loss, batch {BATCH:,} × {DIM}; a ResNet-50 step takes {whole:,.0f} s "
+        f"(measured on {STEP_IMAGES} images, scaled)",
+        "loss",
+        "ms",
+        "share of the step",
+    )
+    for name, time in sorted(seconds.items(), key=lambda item: item[1]):
+        shown.add_row(name, f"{time * 1e3:,.1f}", verdict(100 * time / whole, 5, at_least=False, unit=" %"))
+    console.print(shown)
+    return all(time < 0.05 * whole for time in seconds.values())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer repeats")
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.memory_of:
+        memory_of(options.memory_of)
+        return 0
+    met = [mining(1 if options.quick else 3), memory(), steps(1 if options.quick else 5)]
+    return 0 if all(met) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
