@@ -41,7 +41,7 @@ def list_datasets(
     table = Table("name", "what it is", "train", "test", "download", "licence", title="Datasets", title_justify="left")
     for row in rows:
         parts = [_part(row["parts"].get(part)) for part in ("train", "test")]
-        table.add_row(f"[bold]{row['name']}[/]", escape(row["title"]), *parts, _link(row), escape(row["licence"]))
+        table.add_row(f"[bold]{row['name']}[/]", _shown(row["title"]), *parts, _link(row), _shown(row["licence"]))
     console = Console()
     console.print(table)
     console.print(
@@ -105,8 +105,8 @@ def get_dataset(
         _print_json({"name": name, "root": str(images.root), "images": len(images), "classes": len(images.classes)})
         return
     Console().print(
-        f"[bold]{name}[/]: {len(images):,} images of {len(images.classes):,} classes in {escape(str(images.root))}\n"
-        f"Use it as [bold]{escape(f'{name}:{images.root}')}[/]",
+        f"[bold]{name}[/]: {len(images):,} images of {len(images.classes):,} classes in {_shown(str(images.root))}\n"
+        f"Use it as [bold]{_shown(f'{name}:{images.root}')}[/]",
         highlight=False,
     )
 
@@ -131,7 +131,7 @@ def _show_report(report: Report) -> None:
     console = Console()
     parts = ", ".join(f"{name} {count:,}" for name, count in report.parts.items())
     console.print(
-        f"[bold]{report.dataset}[/] in {escape(report.root)}: {report.images:,} images, {report.classes:,} classes"
+        f"[bold]{report.dataset}[/] in {_shown(report.root)}: {report.images:,} images, {report.classes:,} classes"
         + (f" ({parts})" if parts else ""),
         f"checked: {', '.join(report.checked) or 'nothing, it does not open'}; splits that can be used: "
         f"{', '.join(report.splits) or 'none'}",
@@ -143,7 +143,7 @@ def _show_report(report: Report) -> None:
         for p in report.problems:
             sign = "[red]✗[/]" if p.severity == "error" else "[yellow]![/]"
             more = "\n…" if p.count > len(p.examples) > 0 else ""
-            table.add_row(sign, f"{p.count:,}", escape(p.message), escape("\n".join(p.examples) + more))
+            table.add_row(sign, f"{p.count:,}", _shown(p.message), _shown("\n".join(p.examples) + more))
         console.print(table)
     errors = sum(p.severity == "error" for p in report.problems)
     if errors:
@@ -169,7 +169,7 @@ def dataset_stats(
 
 def _show_stats(s: Stats) -> None:
     console = Console()
-    table = Table(title=f"{escape(s.root)} ({s.dataset})", title_justify="left", show_header=False)
+    table = Table(title=f"{_shown(s.root)} ({s.dataset})", title_justify="left", show_header=False)
     rows: list[tuple[str, str]] = [
         ("images", f"{s.images:,}" + (f", {s.missing:,} of them missing" if s.missing else "")),
         ("classes", f"{s.classes:,}" if s.classes else "no labels"),
@@ -190,7 +190,7 @@ def _show_stats(s: Stats) -> None:
     unlabelled = ("images per class", "classes with one image", "largest classes", "smallest classes")
     for name, value in rows:
         if s.classes or name not in unlabelled:
-            table.add_row(name, escape(value))
+            table.add_row(name, _shown(value))
     console.print(table, highlight=False)
     _show_histogram(console, s)
 
@@ -212,14 +212,20 @@ def _show_histogram(console: Console, s: Stats) -> None:
     console.print(table)
 
 
+def _shown(text: str) -> str:
+    """Text from outside, for rich: brackets are no markup, and bytes that are no text (in a file name) become ``?``."""
+    return escape(text.encode("utf-8", "replace").decode())
+
+
 def _print_json(content: Any) -> None:
-    # surrogates stand for bytes that are no text in a file name; JSON escapes them, a terminal would refuse them
-    typer.echo(json.dumps(content, indent=2, ensure_ascii=not _plain(content)))
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    # A file name may hold bytes that are no text; only escaped can they be printed, and read back.
+    typer.echo(text if _encodable(text) else json.dumps(content, indent=2))
 
 
-def _plain(content: Any) -> bool:
+def _encodable(text: str) -> bool:
     try:
-        json.dumps(content, ensure_ascii=False).encode()
+        text.encode()
     except UnicodeEncodeError:
         return False
     return True

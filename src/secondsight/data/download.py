@@ -72,7 +72,8 @@ def fetch(
                 break
             except ChecksumError:
                 file.truncate(0)
-                if damaged:  # twice the same wrong bytes are no accident of the line
+                if damaged:  # twice the wrong bytes are no accident of the line
+                    _memory(part).unlink(missing_ok=True)
                     raise
                 damaged, best, trouble = True, -1, _Passing("the file arrived damaged")
             except _Passing as error:

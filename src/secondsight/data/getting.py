@@ -127,7 +127,7 @@ def _obtain(archive: Archive, places: Sequence[str | Path], downloads: Path, *, 
             return place
         target = downloads / archive.name
         try:
-            if target.exists():  # a whole download whose unpacking was interrupted
+            if target.exists() and archive.checksums:  # a whole download whose unpacking was interrupted
                 check(target, archive)
                 return target
         except DataError:

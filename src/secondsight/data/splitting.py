@@ -71,12 +71,12 @@ def validation(images: ImageSet, *, fold: int = 0, seed: int = 0, min_images: in
     if fold < 0:
         raise DataError(f"fold must be 0 or more, got {fold}")
     training = _training(images).with_min_images(min_images)
-    if len(own := images.part("val").with_min_images(min_images)):
+    if len(own := images.part("val")):
         if fold:
             raise DataError(
                 f"{images.root}: comes with its own validation part, so there is no fold {fold}; use fold 0"
             )
-        return Split(training, own, "validation (the dataset's own)")
+        return Split(training, own.with_min_images(min_images), "validation (the dataset's own)")
     if len(training.classes) < 4:
         raise DataError(
             f"{images.root}: {len(training.classes)} training classes cannot be halved for validation; it takes 4, so "
