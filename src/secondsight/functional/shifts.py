@@ -58,7 +58,7 @@ def shift_sum(z: Float[Tensor, "b h w c"], shifts: tuple[Shift, ...]) -> Float[T
 
 def spread(
     y: Float[Tensor, "b l p"], words: Int[Tensor, "b l"], n: int, mask: Bool[Tensor, "b l"] | None = None
-) -> Float[Tensor, "b l n*p"]:
+) -> Float[Tensor, "b l {n}*p"]:
     """z = e_codeword ⊗ y: each location's features in its codeword's place, zeros elsewhere and where masked out."""
     p = y.shape[2]
     if mask is not None:
