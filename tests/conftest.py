@@ -8,6 +8,7 @@ from pathlib import Path
 # Before torch loads: see the Makefile.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
+import jaxtyping
 from jaxtyping import install_import_hook
 
 install_import_hook(["secondsight.functional", "secondsight.pooling", "secondsight.losses"], "beartype.beartype")
@@ -21,6 +22,14 @@ SHARED = Path(__file__).parents[2] / "shared"
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def unchecked():
+    """Run without the shape checks of the tests: as a user would, whom our own messages must help."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="session")

@@ -28,15 +28,15 @@ ROWS = 1024
 def jcf(
     x: Float[Tensor, "b l d"],
     h: Float[Tensor, "b l k"],
-    uv: Float[Tensor, "n d 2*o"],
+    uv: Float[Tensor, "n d two_o"],
     *,
-    bias: Float[Tensor, "n 2*o"] | None = None,
+    bias: Float[Tensor, "n two_o"] | None = None,
     index: Int[Tensor, "b l k"] | None = None,
     y: Float[Tensor, "b l d"] | None = None,
     g: Float[Tensor, "b l k2"] | None = None,
     index2: Int[Tensor, "b l k2"] | None = None,
     rows: int = ROWS,
-) -> Float[Tensor, "b o"]:
+) -> Float[Tensor, "b two_o//2"]:
     """The pooled z = Σ_l a(x_l) ∘ c(y_l), with a = Σ_j h_j (x U_j + b_j) and c = Σ_j g_j (y V_j + c_j).
 
     Args:
@@ -60,14 +60,14 @@ def jcf(
 def jcf_local(
     x: Float[Tensor, "b l d"],
     h: Float[Tensor, "b l k"],
-    uv: Float[Tensor, "n d 2*o"],
+    uv: Float[Tensor, "n d two_o"],
     *,
-    bias: Float[Tensor, "n 2*o"] | None = None,
+    bias: Float[Tensor, "n two_o"] | None = None,
     index: Int[Tensor, "b l k"] | None = None,
     y: Float[Tensor, "b l d"] | None = None,
     g: Float[Tensor, "b l k2"] | None = None,
     index2: Int[Tensor, "b l k2"] | None = None,
-) -> Float[Tensor, "b l o"]:
+) -> Float[Tensor, "b l two_o//2"]:
     """z(x) of every location: ``jcf_local(…).sum(1) == jcf(…)``. Plain differentiable operations, L·n·d memory."""
     u, v = uv.chunk(2, dim=-1)
     b, c = (None, None) if bias is None else bias.chunk(2, dim=-1)
@@ -129,7 +129,12 @@ def _block(t: Tensor, images: slice, places: slice) -> Tensor:
     return t[images, places].reshape(-1, t.shape[-1])
 
 
-@torch.library.custom_op("secondsight::jcf", mutates_args=())
+@torch.library.custom_op(
+    "secondsight::jcf",
+    mutates_args=(),
+    schema="(Tensor x, Tensor h, Tensor? index, Tensor? y, Tensor? g, Tensor? index2, Tensor uv, Tensor? bias,"
+    " int rows, bool keep) -> (Tensor, Tensor)",
+)
 def _jcf(
     x: Tensor,
     h: Tensor,
@@ -168,7 +173,12 @@ def _(x, h, index, y, g, index2, uv, bias, rows, keep):
     return x.new_empty(x.shape[0], o), x.new_empty(x.shape[0] if keep else 0, x.shape[1], 2 * o)
 
 
-@torch.library.custom_op("secondsight::jcf_backward", mutates_args=())
+@torch.library.custom_op(
+    "secondsight::jcf_backward",
+    mutates_args=(),
+    schema="(Tensor gz, Tensor factors, Tensor x, Tensor h, Tensor? index, Tensor? y, Tensor? g, Tensor? index2,"
+    " Tensor uv, Tensor? bias, int rows) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
 def _jcf_backward(
     gz: Tensor,
     factors: Tensor,

@@ -77,7 +77,7 @@ class Bilinear(Pooling):
     @torch.no_grad()
     def reset_projection(self) -> None:
         """z of one unit-norm location gets variance σ² ‖h‖²: σ² = 1 / E‖h‖², measured on random directions."""
-        if self.weight is None:
+        if self.weight is None or self.weight.is_meta:
             return
         x = nn.functional.normalize(torch.randn(1, 1024, self.in_dim), dim=-1)
         self.weight.normal_(std=self._assign(x, None).square().sum(-1).mean().rsqrt().item())

@@ -49,7 +49,7 @@ def sample(features: Features, limit: int, *, seed: int = 0) -> Float[Tensor, "m
 def kmeans(
     points: Float[Tensor, "m d"], k: int, *, spherical: bool = False, seed: int = 0, iterations: int = 25
 ) -> Float[Tensor, "k d"]:
-    """k centres by Lloyd's algorithm (faiss); ``spherical`` clusters directions and gives centres of length 1."""
+    """k centres by Lloyd's algorithm (faiss) from a k-means++ start; ``spherical`` clusters directions, with centres of length 1."""
     if len(points) < k:
         raise DataError(f"{k} codewords need at least {k} local features to fit from, got {len(points)}")
     import faiss
@@ -66,5 +66,19 @@ def kmeans(
         min_points_per_centroid=1,
         max_points_per_centroid=2**30,
     )
-    engine.train(data.contiguous().numpy())
+    engine.train(data.contiguous().numpy(), init_centroids=_spread_out(data, k, seed).numpy())
     return torch.from_numpy(engine.centroids).reshape(k, -1).clone().to(points)
+
+
+def _spread_out(points: Float[Tensor, "m d"], k: int, seed: int) -> Float[Tensor, "k d"]:
+    """k-means++ (Arthur & Vassilvitskii 2007): each next centre is drawn with a chance ∝ its squared distance to those before."""
+    generator = torch.Generator().manual_seed(seed)
+    chosen = [int(torch.randint(len(points), (), generator=generator))]
+    far = (points - points[chosen[0]]).square().sum(1)
+    for _ in range(1, k):
+        # Where all points coincide with centres, any will do. (Sums in float64: multinomial refuses more than 2²⁴ points.)
+        mass = far.double().cumsum(0)
+        at = torch.rand((), generator=generator, dtype=torch.float64) * mass[-1]
+        chosen.append(min(int(torch.searchsorted(mass, at)), len(points) - 1))
+        far = torch.minimum(far, (points - points[chosen[-1]]).square().sum(1))
+    return points[chosen].contiguous()

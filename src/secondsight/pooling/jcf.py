@@ -194,13 +194,14 @@ class JCF(Pooling):
     def reset_projectors(self) -> None:
         """Random projectors under which z of one unit-norm location has variance 1, whatever N, R, d and D are.
 
-        A factor is Σ_j p_j ⟨u_j, x⟩; with independent entries of variance σ² its variance is σ² ‖p‖² ‖x‖². ‖p‖² depends on how
-        sharp the assignment is, so it is measured on random directions, and σ² = 1 / E‖p‖².
+        A factor is Σ_j p_j ⟨u_j, x⟩; with independent entries of variance σ² its variance is σ² ‖p‖² ‖x‖², and z's is
+        σ⁴ ‖p‖² ‖q‖² ‖x‖⁴. How large ‖p‖ is depends on how sharp the assignment is, so it is measured on random directions.
         """
-        x = nn.functional.normalize(torch.randn(1, 1024, self.in_dim), dim=-1)
+        if self.uv.is_meta:
+            return
         if not self.first_order:
-            for side, p in zip((self.u, self.v), self._coefficients(x), strict=True):
-                side.normal_(std=p.square().sum(-1).mean().rsqrt().item())
+            p, q = self._coefficients(nn.functional.normalize(torch.randn(1, 1024, self.in_dim), dim=-1))
+            self.uv.normal_(std=(p.square().sum(-1) * q.square().sum(-1)).mean().item() ** -0.25)
             return
         # One U for all, with orthonormal rows or columns: z then starts as average pooling, its angles untouched if D ≥ d.
         shared = nn.init.orthogonal_(torch.empty(self.in_dim, self.out_dim))

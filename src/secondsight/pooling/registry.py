@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from secondsight.errors import ConfigError, UnknownName
@@ -41,4 +42,4 @@ def family(name: str) -> str:
     for end in range(len(parts), 0, -1):
         if (found := "-".join(parts[:end])) in POOLINGS:
             return found
-    raise UnknownName("pooling", name, POOLINGS)
+    raise UnknownName("pooling", re.sub(r"(-\d+)+$", "", name), POOLINGS)

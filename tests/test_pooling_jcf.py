@@ -1,0 +1,313 @@
+"""The JCF and bilinear layers: what the paper says of them, holds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+from torch.nn.functional import normalize, one_hot
+
+from secondsight.errors import ConfigError, ShapeError, UnknownName
+from secondsight.functional import assignment
+from secondsight.functional.jcf import jcf
+from secondsight.pooling import JCF, build
+
+ROW = {
+    "average": 1,
+    "bp": 34,
+    "bp-4": 135,
+    "jcf": 0.8,
+    "jcf-4": 1.6,
+    "jcf-16-4": 1.6,
+    "jcf-16-8": 2.6,
+    "jcf-16-16": 4.7,
+    "jcf-32-4": 1.6,
+    "jcf-32-8": 2.6,
+    "jcf-32-16": 4.7,
+    "jcf-32-32": 8.9,
+}
+
+
+@pytest.mark.parametrize(("name", "millions"), ROW.items())
+def test_parameters_are_the_papers_ablation_row(name, millions):
+    """Table 1 of the paper: ResNet-50, d_in = 2048 reduced to d = 256, D = 512."""
+    whole = name == "average"
+    with torch.device("meta"):
+        pool = build(name, in_dim=2048 if whole else 256, out_dim=512)
+    count = sum(p.numel() for p in pool.parameters()) + (0 if whole else 2048 * 256)
+    assert round(count / 1e6, 0 if millions in (1, 34, 135) else 1) == millions
+
+
+def features(b=3, length=7, d=6, *, dtype=torch.float64):
+    return normalize(torch.randn(b, length, d, dtype=dtype), dim=-1)
+
+
+def layer(name, d=6, o=4, **options) -> JCF:
+    return build(name, in_dim=d, out_dim=o, **options).double()  # pyright: ignore
+
+
+def test_jcf_without_codebook_is_a_product_of_two_projections():
+    x, m = features(), layer("jcf")
+    expected = torch.stack([sum((m.u[0].T @ p) * (m.v[0].T @ p) for p in image) for image in x])
+    torch.testing.assert_close(m(x), expected)
+
+
+def test_jcf_with_one_codeword_is_the_rank_one_factorisation():
+    x, m, plain = features(), layer("jcf-1"), layer("jcf")
+    plain.load_state_dict({"uv": m.uv.detach()})
+    torch.testing.assert_close(m(x), plain(x))
+
+
+def test_jcf_n_is_the_paper_s_equation():
+    x, m = features(), layer("jcf-5", scale=3.0)
+    h = assignment.soft(x, m.codebooks[0].words, 3.0)
+    z = torch.zeros(3, 4, dtype=torch.float64)
+    for b in range(3):
+        for place in range(7):
+            for i in range(4):
+                u_i, v_i = m.u[:, :, i].T, m.v[:, :, i].T  # (d, N), as in the paper
+                z[b, i] += (h[b, place] @ u_i.T @ x[b, place]) * (h[b, place] @ v_i.T @ x[b, place])
+    torch.testing.assert_close(m(x), z)
+
+
+def test_jcf_n_r_is_the_paper_s_equation():
+    x, m = features(), layer("jcf-5-3", scale=3.0)
+    with torch.no_grad():
+        for mixer in m.mixers:
+            mixer.weight.normal_()
+    h = assignment.soft(x, m.codebooks[0].words, 3.0)
+    a, b_ = (mixer.weight for mixer in m.mixers)
+    z = torch.zeros(3, 4, dtype=torch.float64)
+    for b in range(3):
+        for place in range(7):
+            for i in range(4):
+                u_i, v_i = m.u[:, :, i].T, m.v[:, :, i].T  # (d, R)
+                z[b, i] += (h[b, place] @ a @ u_i.T @ x[b, place]) * (h[b, place] @ b_ @ v_i.T @ x[b, place])
+    torch.testing.assert_close(m(x), z)
+
+
+def test_as_many_identity_mixed_projectors_as_codewords_is_jcf_n():
+    x, shared, own = features(), layer("jcf-5-5"), layer("jcf-5")
+    own.load_state_dict({k: v for k, v in shared.state_dict().items() if not k.startswith("mixers")})
+    for mixer in shared.mixers:
+        assert torch.equal(mixer.weight, torch.eye(5, dtype=torch.float64))
+    torch.testing.assert_close(shared(x), own(x))
+
+
+def test_hard_assignment_computes_only_the_assigned_codeword():
+    x, m = features(), layer("jcf-5", assign="hard").eval()
+    nearest = assignment.cosine(x, m.codebooks[0].words).argmax(-1)
+    torch.testing.assert_close(m(x), jcf(x, one_hot(nearest, 5).double(), m.uv))
+    unused = next(n for n in range(6) if n == 5 or n not in nearest)
+    if unused < 5:
+        with torch.no_grad():
+            m.uv[unused] = float("nan")
+        assert torch.isfinite(m(x)).all()
+
+
+def test_hard_assignment_in_training_is_hard_forward_and_soft_backward():
+    x, m = features(), layer("jcf-5", assign="hard", straight_through=True)
+    z = m(x)
+    torch.testing.assert_close(z, m.eval()(x))
+    z.sum().backward()
+    assert m.codebooks[0].words.grad.abs().sum() > 0
+    book, weights = m.codebooks[0], torch.randn(3, 7, 5, dtype=torch.float64)
+    through = assignment.hard_straight_through(x, book.words, book.scale)
+    soft = assignment.soft(x, book.words, book.scale)
+    got, expected = (torch.autograd.grad((h * weights).sum(), book.words)[0] for h in (through, soft))
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("name", ["jcf-6", "jcf-6-4"])
+def test_top_k_of_all_is_soft(name):
+    x, sparse, soft = features(), layer(name, assign="top-6"), layer(name, assign="soft")
+    soft.load_state_dict(sparse.state_dict())
+    torch.testing.assert_close(sparse(x), soft(x))
+
+
+def test_top_k_weights_sum_to_one_and_name_the_nearest():
+    x, words = features(), torch.randn(6, 6, dtype=torch.float64)
+    weights, index = assignment.top_k(x, words, 4.0, 2)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(3, 7, dtype=torch.float64))
+    torch.testing.assert_close(index, assignment.soft(x, words, 4.0).argsort(-1, descending=True)[..., :2])
+
+
+@pytest.mark.parametrize("first_order", [False, True])
+def test_shared_projectors_routed_through_codewords_give_the_shared_result(first_order):
+    """With k < R the layer multiplies A into the projectors and routes; the definition mixes the coefficients."""
+    x, m = features(), layer("jcf-8-4", assign="top-2", first_order=first_order).eval()
+    with torch.no_grad():
+        for mixer in m.mixers:
+            mixer.weight.normal_()
+    h = m.codebooks[0](x).dense(8)
+    p, q = (mixer(h) for mixer in m.mixers)
+    bias = None if m.offset is None else torch.cat([torch.zeros_like(m.offset), m.offset], -1)
+    torch.testing.assert_close(m(x), jcf(x, p, m.uv, g=q, bias=bias))
+
+
+def test_two_codebooks_and_a_second_input_reach_the_second_factor():
+    x, y, m = features(), features(), layer("jcf-4", codebooks=2)
+    h = assignment.soft(x, m.codebooks[0].words, m.codebooks[0].scale)
+    g = assignment.soft(y, m.codebooks[1].words, m.codebooks[1].scale)
+    torch.testing.assert_close(m(x, y=y), jcf(x, h, m.uv, y=y, g=g))
+    torch.testing.assert_close(m.local(x, y=y).sum(1), m(x, y=y))
+
+
+def test_any_module_can_mix_the_assignment():
+    def small(n, r):
+        return torch.nn.Sequential(torch.nn.Linear(n, r), torch.nn.Tanh())
+
+    x, m = features(), layer("jcf-5-3", mix=small)
+    h = assignment.soft(x, m.codebooks[0].words, m.codebooks[0].scale)
+    torch.testing.assert_close(m(x), jcf(x, m.mixers[0](h), m.uv, g=m.mixers[1](h)))
+
+
+def test_first_order_start_is_average_pooling():
+    x = features(4, 9, 6)
+    m = layer("jcf-5-3", o=8, first_order=True)
+    with torch.no_grad():
+        m.v.zero_()
+    averages = x.sum(1) @ m.u[0]
+    torch.testing.assert_close(m(x), averages)
+    cosines = [normalize(t, dim=1) @ normalize(t, dim=1).T for t in (m(x), x.mean(1))]
+    torch.testing.assert_close(cosines[0], cosines[1], msg="with D ≥ d the start keeps every angle")
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"scale": 1.0}, {"assign": "hard"}, {"assign": "top-2"}, {"first_order": True}]
+)
+@pytest.mark.parametrize("name", ["jcf-2", "jcf-32", "jcf-32-4", "jcf-64-16"])
+@pytest.mark.parametrize(("d", "o"), [(16, 64), (128, 32), (32, 128)])
+def test_the_variance_of_z_at_the_start_depends_on_nothing(name, options, d, o):
+    runs = [build(name, in_dim=d, out_dim=o, **options)(features(256, 1, d, dtype=torch.float32)) for _ in range(4)]
+    assert 0.8 < torch.stack(runs).var().item() < 1.25
+
+
+@pytest.mark.parametrize("name", ["bp", "bp-4"])
+def test_the_variance_of_bilinear_z_at_the_start_is_one(name):
+    z = build(name, in_dim=24, out_dim=128)(features(512, 1, 24, dtype=torch.float32))
+    assert 0.7 < z.var().item() < 1.4
+
+
+@pytest.mark.parametrize("name", ["bp", "bp-3"])
+def test_bilinear_pooling_is_the_paper_s_equation(name):
+    x, m = features(2, 5, 3), build(name, in_dim=3, out_dim=4, scale=2.0).double()
+    z = torch.zeros(2, 4, dtype=torch.float64)
+    for b in range(2):
+        for p in x[b]:
+            h = assignment.soft(p, m.codebook.words, 2.0) if m.codebook else torch.ones(1, dtype=torch.float64)
+            for i in range(4):
+                w = m.weight[..., i].flatten()
+                z[b, i] += w @ torch.kron(h, torch.kron(p, p))
+    torch.testing.assert_close(m(x), z)
+    torch.testing.assert_close(m.local(x).sum(1), z)
+
+
+def test_lin_s_bilinear_vector_is_the_rooted_normalised_covariance():
+    x = features(2, 5, 3)
+    m = build("bp", in_dim=3, out_dim=9, root=True, projected=False).double()
+    s = torch.stack([sum(torch.outer(p, p) for p in image) / 5 for image in x]).flatten(1)
+    torch.testing.assert_close(m(x), normalize(s.sign() * s.abs().sqrt(), dim=1), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ConfigError, match="not a sum over locations"):
+        m.local(x)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("jcf", {}),
+        ("jcf-3", {}),
+        ("jcf-3", {"first_order": True, "codebooks": 2}),
+        ("jcf-4-2", {}),
+        ("jcf-4-2", {"assign": "top-2"}),
+        ("jcf-4-3", {"assign": "top-2", "first_order": True}),
+        ("jcf-4-2", {"mix": "mlp"}),
+        ("bp-2", {}),
+        ("bp", {"root": True}),
+        ("average", {}),
+    ],
+)
+def test_every_parameter_has_the_right_gradient(name, options):
+    m = build(name, in_dim=3, out_dim=2, **options).double()
+    x = features(2, 4, 3).requires_grad_()
+    names = [n for n, p in m.named_parameters() if p.requires_grad]
+    values = [p for p in m.parameters() if p.requires_grad]
+    assert names
+    assert gradcheck(
+        lambda x, *ps: torch.func.functional_call(m, dict(zip(names, ps, strict=True)), (x,)), [x, *values], atol=1e-4
+    )
+
+
+def test_fit_puts_codewords_on_clusters_and_scales_the_factors():
+    centres = normalize(torch.randn(4, 16), dim=1)
+    x = normalize(centres.repeat(200, 1) + 0.02 * torch.randn(800, 16), dim=1) * 3.0
+    m = build("jcf-4", in_dim=16, out_dim=64)
+    m.fit(x, seed=1)
+    cosines = assignment.cosine(centres, m.codebooks[0].words)
+    assert (cosines.max(1).values > 0.99).all()
+    assert sorted(cosines.argmax(1).tolist()) == [0, 1, 2, 3]
+    h = m.codebooks[0](x[None]).weights
+    u_factor = sum((h[0, :, j, None] * x) @ m.u[j] for j in range(4))
+    assert u_factor.square().mean().item() == pytest.approx(1.0, rel=0.02)
+
+
+def test_fit_is_reproducible_from_its_seed_and_takes_streams():
+    x = torch.randn(3000, 8)
+    books = []
+    for stream in (x, [x[:1000], x[1000:]], x.view(30, 100, 8)):
+        torch.manual_seed(0)
+        m = build("jcf-6-2", in_dim=8, out_dim=4)
+        m.fit(stream, seed=7)
+        books.append(m.codebooks[0].words.detach())
+    assert torch.equal(books[0], books[1])
+    assert torch.equal(books[0], books[2])
+
+
+def test_dropping_projectors_leaves_the_mean_and_evaluation_alone():
+    x, m = features(1, 6, 6), layer("jcf-8-4", dropout=0.5, codebooks=2)
+    still = m.eval()(x)
+    torch.testing.assert_close(m(x), still)
+    m.train()
+    assert not torch.equal(m(x), m(x))
+
+
+def test_literal_paper_layer_is_one_setting():
+    m = build("jcf-32", scale=1.0, learn_scale=False)
+    assert m.codebooks[0].scale.item() == 1.0
+    assert not m.codebooks[0].log_scale.requires_grad
+    h = m.codebooks[0](features(1, 100, 256, dtype=torch.float32)).weights
+    assert h.max() < 0.19, "the temperature trap: raw cosines cannot sharpen a softmax over 32"
+
+
+class TestBadInput:
+    def test_unknown_name_suggests_the_nearest(self):
+        with pytest.raises(UnknownName, match="did you mean 'jcf'"):
+            build("jfc-32")
+
+    @pytest.mark.parametrize("name", ["jcf-0", "jcf-32-0", "bp-0", "jcf-x", "jcf-1-2-3", "average-2", "jcf--3"])
+    def test_senseless_numbers_are_refused(self, name):
+        with pytest.raises(ConfigError):
+            build(name)
+
+    def test_wrong_channels_name_both_sizes(self):
+        with pytest.raises(ShapeError, match=r"256.*\(2, 49, 100\)"):
+            build("jcf-4")(torch.randn(2, 49, 100))
+
+    def test_wrong_mask_is_refused(self, unchecked):
+        m = build("jcf-4", in_dim=8)
+        with pytest.raises(ShapeError, match="does not fit"):
+            m(torch.randn(2, 5, 8), torch.ones(2, 6, dtype=torch.bool))
+        with pytest.raises(ShapeError, match="must be bool"):
+            m(torch.randn(2, 5, 8), torch.ones(2, 5))
+
+    @pytest.mark.parametrize(
+        "options",
+        [{"assign": "fuzzy"}, {"assign": "top-9"}, {"scale": -1.0}, {"codebooks": 3}, {"reduce": "max"}, {"mix": "x"}, {"dropout": 1.0}],
+    )  # fmt: skip
+    def test_senseless_options_are_refused(self, options):
+        with pytest.raises(ConfigError):
+            build("jcf-8-4", in_dim=8, **options)
+
+    def test_unknown_option_is_refused(self):
+        with pytest.raises(ConfigError, match="temperature"):
+            build("jcf-8-4", in_dim=8, temperature=3)
