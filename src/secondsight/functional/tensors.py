@@ -99,5 +99,5 @@ def half(t: Float[Tensor, "*s p p"]) -> Float[Tensor, "*s q"]:
     """
     p = t.shape[-1]
     rows, columns = torch.triu_indices(p, p, device=t.device)
-    scale = torch.where(rows == columns, 1.0, math.sqrt(2)).to(t.dtype)
+    scale = t.new_full((len(rows),), math.sqrt(2)).masked_fill(rows == columns, 1)
     return t.flatten(-2).index_select(-1, rows * p + columns) * scale
