@@ -164,6 +164,8 @@ def test_stats_of_a_part_and_of_a_set_without_labels(tmp_path):
     layouts.folder(tmp_path / "x" / "train", {"a": 2, "b": 2})
     layouts.folder(tmp_path / "x" / "test", {"c": 3})
     assert json.loads(run("stats", tmp_path / "x", "--split", "test", "--json"))["images"] == 3
+    layouts.folder(tmp_path / "four", dict.fromkeys("abcd", 2))
+    assert data.stats(tmp_path / "four", split="validation").classes == 2
     assert data.stats(tmp_path / "x").parts["train"] == {"images": 4, "classes": 2}
     layouts.picture(tmp_path / "flat" / "0.png")
     text = run("stats", tmp_path / "flat")

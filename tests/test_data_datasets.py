@@ -67,6 +67,12 @@ def test_small_classes_can_be_dropped_and_the_error_says_how():
         images.with_min_images(3)
 
 
+def test_an_empty_set_has_no_classes_to_drop():
+    empty = _set([0, 1]).part("val")
+    assert (len(empty), empty.classes) == (0, ())
+    assert empty.with_min_images(2) is empty
+
+
 def test_one_class_is_not_enough_for_retrieval():
     with pytest.raises(DataError, match=r"1 class \('c0'\); retrieval needs two or more"):
         _set([0, 0]).require_pairs()
@@ -196,7 +202,7 @@ def test_an_empty_folder_and_a_missing_one_are_errors_with_a_way_out(tmp_path):
         data.open(tmp_path / "photos")
     with pytest.raises(DataError, match=r"photoz: no such file or folder; did you mean '.*photos'"):
         data.open(tmp_path / "photoz")
-    with pytest.raises(DataError, match=r"photos/x/y: no such file or folder; '.*photos' is the last part that exists"):
+    with pytest.raises(DataError, match=r"photos/x/y: no such file or folder; nothing like it is in '.*photos'"):
         data.open(tmp_path / "photos" / "x" / "y")
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(DataError, match="neither a folder nor a table"):

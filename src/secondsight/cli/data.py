@@ -155,7 +155,7 @@ def _show_report(report: Report) -> None:
 @app.command("stats")
 def dataset_stats(
     data: str = SPEC,
-    split: str = typer.Option("all", help="all, or a part: train, test, val."),
+    split: str = typer.Option("all", help="all, validation, or a part: train, test …"),
     sample: int = typer.Option(500, help="How many files to open for their size and kind; 0 is all of them."),
     duplicates: bool = typer.Option(False, "--duplicates", help="Count the files that are copies of others."),
     as_json: bool = AS_JSON,

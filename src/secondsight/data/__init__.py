@@ -1,7 +1,9 @@
 """Images from disk: datasets and their splits, decoding, transforms, samplers and the cache of frozen features.
 
-images = data.open("photos")                          # or "cub200:PATH", "list.csv" …
-split = data.splits("cub200:PATH", "validation")      # split.train, split.eval
+    images = data.open("photos")                          # or "cub200:PATH", "list.csv" …
+    split = data.splits("cub200:PATH", "validation")      # split.train, split.eval
+
+Decoding is ``data.decode.decode``: a function cannot share its name with the module it lives in.
 """
 
 from __future__ import annotations
@@ -10,22 +12,58 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from secondsight.data.decode import DecodeError
     from secondsight.data.getting import get
     from secondsight.data.imageset import ImageSet
+    from secondsight.data.neighbours import Neighbours
     from secondsight.data.opening import open
+    from secondsight.data.samplers import BatchSampler, ClassBalanced, Sequential, Shuffled
     from secondsight.data.sources import DATASETS, Dataset
     from secondsight.data.splitting import Split, splits
     from secondsight.data.summary import stats
+    from secondsight.data.transforms import TRANSFORMS, RandomResizedCrop, Resize, ResizeCrop, Transform
     from secondsight.data.verifying import verify
 
-__all__ = ["DATASETS", "Dataset", "ImageSet", "Split", "get", "open", "splits", "stats", "verify"]
+__all__ = [
+    "DATASETS",
+    "TRANSFORMS",
+    "BatchSampler",
+    "ClassBalanced",
+    "Dataset",
+    "DecodeError",
+    "ImageSet",
+    "Neighbours",
+    "RandomResizedCrop",
+    "Resize",
+    "ResizeCrop",
+    "Sequential",
+    "Shuffled",
+    "Split",
+    "Transform",
+    "get",
+    "open",
+    "splits",
+    "stats",
+    "verify",
+]
 
-# Loaded when first asked for: decoding and samplers need torch, and listing the datasets should not wait for it.
+# Loaded when first asked for: transforms and samplers need torch, and listing the datasets should not wait for it.
 _HOMES = {
+    "BatchSampler": "samplers",
+    "ClassBalanced": "samplers",
     "DATASETS": "sources",
     "Dataset": "sources",
+    "DecodeError": "decode",
     "ImageSet": "imageset",
+    "Neighbours": "neighbours",
+    "RandomResizedCrop": "transforms",
+    "Resize": "transforms",
+    "ResizeCrop": "transforms",
+    "Sequential": "samplers",
+    "Shuffled": "samplers",
     "Split": "splitting",
+    "TRANSFORMS": "transforms",
+    "Transform": "transforms",
     "get": "getting",
     "open": "opening",
     "splits": "splitting",

@@ -275,6 +275,7 @@ def _locked(part: Path) -> Iterator[BinaryIO]:
 
 
 def _bar() -> Progress:
+    console = Console(stderr=True)
     return Progress(
         TextColumn("[bold]{task.description}"),
         BarColumn(),
@@ -282,6 +283,7 @@ def _bar() -> Progress:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
         TextColumn("[dim]{task.fields[note]}"),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
+        disable=not console.is_terminal,  # a log file wants no empty lines
     )

@@ -130,8 +130,8 @@ class ImageSet:
         raise DataError(f"{self.name}: there is no class {given!r} among its {len(self.classes):,}{hint}")
 
     def with_min_images(self, n: int) -> ImageSet:
-        """Without the classes that have fewer than ``n`` images. A set without labels has no classes to drop."""
-        if self.labels is None or n <= 1:
+        """Without the classes of fewer than ``n`` images; an empty set, or one without labels, has none to drop."""
+        if self.labels is None or n <= 1 or not len(self):
             return self
         counts = self.counts
         if not (counts >= n).any():

@@ -124,5 +124,5 @@ def require_path(path: Path) -> Path:
     while not parent.is_dir() and parent != parent.parent:
         name, parent = parent.name, parent.parent
     near = nearest(name, (e.name for e in entries(parent)))
-    hint = f"did you mean {str(parent / near)!r}?" if near else f"{str(parent)!r} is the last part that exists"
+    hint = f"did you mean {str(parent / near)!r}?" if near else f"nothing like it is in {str(parent.resolve())!r}"
     raise DataError(f"{path}: no such file or folder; {hint}")

@@ -13,7 +13,7 @@ from PIL import Image
 from secondsight.data.duplicates import same_content
 from secondsight.data.imageset import ImageSet
 from secondsight.data.listing import missing
-from secondsight.data.opening import choose, read, resolve
+from secondsight.data.opening import open, resolve
 from secondsight.errors import DataError
 from secondsight.progress import track
 
@@ -67,8 +67,8 @@ def stats(spec: str | Path, *, split: str = "all", sample: int = 500, duplicates
     """Figures of the dataset at ``spec``; ``sample`` files are opened for their size and kind (0: all of them)."""
     if sample < 0:
         raise DataError(f"the sample must be 0 (every file) or more, got {sample}")
-    dataset, path = resolve(spec)
-    images = choose(read(dataset, path, check=False), split)
+    dataset, _ = resolve(spec)
+    images = open(spec, split=split, check=False)
     gone = set(missing(images.root, images.paths))
     here = [i for i in range(len(images)) if i not in gone]
     counts = images.counts if images.labels is not None else np.zeros(0, np.int64)
