@@ -51,7 +51,7 @@ class ModelConfig(Strict):
 
     format: int = 1
     backbone: dict[str, Any]
-    reduction: ReductionConfig | None = ReductionConfig()
+    reduction: ReductionConfig | None = None  # without it the pooling sees all channels as they are
     pooling: PoolingConfig = PoolingConfig()
     normalise: tuple[int, ...] = ()
     """Sizes of the parts that are normalised apart and weighed by their size (an ensemble's); () normalises the whole."""

@@ -1,0 +1,181 @@
+"""The embedder as a whole: built from names, saved, loaded, identified."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import secondsight
+from secondsight import Embedder
+from secondsight.errors import ConfigError, ShapeError, SecondsightError, UnknownName, WeightsError
+from secondsight.reduction import Reduction
+
+
+def build(**options) -> Embedder:
+    options = {"backbone": "efficientnet-lite0", "weights": None, "pooling": "jcf-4-2", "dim": 32, "reduce": 16} | options
+    return Embedder.build(**options)
+
+
+def images(b=2, size=64):
+    return torch.randint(0, 256, (b, 3, size, size), dtype=torch.uint8)
+
+
+def test_embeddings_have_unit_length_and_the_asked_size():
+    z = build().eval()(images())
+    assert z.shape == (2, 32)
+    torch.testing.assert_close(z.norm(dim=1), torch.ones(2))
+
+
+def test_raw_embeddings_are_what_is_normalised():
+    model, x = build().eval(), images()
+    torch.testing.assert_close(torch.nn.functional.normalize(model.raw(x), dim=1), model(x))
+
+
+def test_average_pooling_sees_all_channels_and_the_others_see_the_reduced_ones():
+    average, jcf = build(pooling="average"), build()
+    assert average.reduction is None
+    assert average.pooling.in_dim == average.backbone.out_dim == 1280
+    assert jcf.pooling.in_dim == 16
+    assert build(reduce=None).pooling.in_dim == 1280
+
+
+@pytest.mark.parametrize("options", [{}, {"pooling": "average"}, {"norm_exponent": 0.0, "pooling_options": {"first_order": True}}, {"freeze": "blocks3", "normalise": (8, 24)}])  # fmt: skip
+def test_a_loaded_model_gives_bit_identical_embeddings(tmp_path, options):
+    model, x = build(**options).eval(), images(3)
+    model.fit([x])
+    model.save(tmp_path / "model")
+    loaded = secondsight.load(tmp_path / "model")
+    assert torch.equal(loaded(x), model(x))
+    assert loaded.fingerprint() == model.fingerprint()
+    assert loaded.config == model.config
+    assert loaded.backbone.frozen == model.backbone.frozen
+    assert sorted(p.name for p in (tmp_path / "model").iterdir()) == ["config.toml", "model.safetensors"]
+
+
+def test_the_fingerprint_sees_every_weight_and_every_option():
+    model = build(norm_exponent=0.5)
+    prints = {model.fingerprint(), build(norm_exponent=0.5, pooling="jcf-4").fingerprint()}
+    with torch.no_grad():
+        model.pooling.uv[0, 0, 0] += 1e-3
+    prints.add(model.fingerprint())
+    assert len(prints) == 3
+
+
+def test_parts_are_normalised_apart_and_weighed_by_their_size():
+    model = build(normalise=(8, 24))
+    z = torch.randn(5, 32)
+    parts = [torch.nn.functional.normalize(p, dim=1) * p.shape[1] for p in z.split([8, 24], dim=1)]
+    torch.testing.assert_close(model.normalise(z), torch.nn.functional.normalize(torch.cat(parts, 1), dim=1))
+    with pytest.raises(ConfigError, match="add up to 9"):
+        build(normalise=(4, 5))
+
+
+def test_images_of_any_size_and_masks_work():
+    model = build().eval()
+    for size in (32, 96, 130):
+        assert model(images(1, size)).shape == (1, 32)
+    features = model.backbone(images())
+    mask = torch.ones(features.shape[:2], dtype=torch.bool)
+    mask[1] = False
+    z = model.pool(features, mask)
+    assert (z[1] == 0).all()
+    assert torch.isfinite(model.normalise(z)).all()
+
+
+class TestReduction:
+    def test_exponent_one_is_the_paper_s_l2_normalisation(self):
+        x, m = torch.randn(2, 5, 8), Reduction(8, 4)
+        torch.testing.assert_close(m(x), torch.nn.functional.normalize(x @ m.weight, dim=-1))
+
+    def test_exponent_zero_keeps_the_norms_up_to_the_data_s_mean(self):
+        x, m = torch.randn(2, 500, 8) * 7, Reduction(8, 4, norm_exponent=0.0)
+        m.fit(x)
+        y = x @ m.weight
+        torch.testing.assert_close(m(x), y / y.norm(dim=-1).mean())
+
+    def test_a_learned_exponent_gets_a_gradient(self):
+        m = Reduction(8, 4, norm_exponent=0.5, learn_exponent=True)
+        m(torch.randn(2, 5, 8)).square().sum().backward()
+        assert m.exponent.grad is not None
+        assert m.exponent.grad.abs() > 0
+
+    def test_fit_keeps_the_directions_of_most_energy_uncentred(self):
+        basis = torch.linalg.qr(torch.randn(8, 8)).Q
+        x = (torch.randn(5000, 8) * torch.tensor([1.0, 3, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1])) @ basis.T
+        x = x + 10 * basis[:, 2]  # a mean direction with little variance
+        m = Reduction(8, 3)
+        m.fit(x.view(50, 100, 8))
+        kept = (m.weight @ m.weight.T).diagonal()
+        energy = (basis.T @ m.weight @ m.weight.T @ basis).diagonal()
+        assert (energy[:3] > 0.99).all(), "the mean direction is among those kept"
+        assert kept.sum().item() == pytest.approx(3, abs=1e-3)
+
+    def test_zero_features_stay_finite(self):
+        m = Reduction(8, 4)
+        x = torch.zeros(1, 3, 8, requires_grad=True)
+        m(x).sum().backward()
+        assert torch.isfinite(m(x)).all()
+        assert torch.isfinite(x.grad).all()
+
+    def test_wrong_channels_are_refused(self):
+        with pytest.raises(ShapeError, match="8 channels"):
+            Reduction(8, 4)(torch.randn(1, 3, 9))
+        with pytest.raises(ConfigError, match="norm_exponent"):
+            Reduction(8, 4, norm_exponent=2.0)
+
+
+class TestBadDirectories:
+    @pytest.fixture
+    def saved(self, tmp_path):
+        build().save(tmp_path / "m")
+        return tmp_path / "m"
+
+    def test_not_a_model(self, tmp_path):
+        with pytest.raises(WeightsError, match=r"no config\.toml"):
+            secondsight.load(tmp_path)
+
+    def test_an_unknown_key_names_the_nearest(self, saved):
+        text = (saved / "config.toml").read_text()
+        (saved / "config.toml").write_text(text.replace("[pooling]", "[pooling]\ndimm = 3"))
+        with pytest.raises(ConfigError, match=r"unknown key 'pooling\.dimm'; did you mean 'dim'"):
+            secondsight.load(saved)
+
+    def test_an_ill_typed_value_names_its_place(self, saved):
+        text = (saved / "config.toml").read_text()
+        (saved / "config.toml").write_text(text.replace("dim = 32", 'dim = "wide"'))
+        with pytest.raises(ConfigError, match=r"pooling\.dim.*'wide'"):
+            secondsight.load(saved)
+
+    def test_a_config_of_another_model_lists_what_does_not_fit(self, saved):
+        text = (saved / "config.toml").read_text()
+        (saved / "config.toml").write_text(text.replace("jcf-4-2", "jcf-4"))
+        with pytest.raises(WeightsError, match=r"unexpected \['pooling\.mixers\.0\.weight'"):
+            secondsight.load(saved)
+
+    def test_shapes_that_do_not_fit_are_named(self, saved):
+        text = (saved / "config.toml").read_text()
+        (saved / "config.toml").write_text(text.replace("dim = 32", "dim = 64"))
+        with pytest.raises(WeightsError, match=r"pooling\.uv has shape \(2, 16, 64\)"):
+            secondsight.load(saved)
+
+    def test_damaged_weights(self, saved):
+        (saved / "model.safetensors").write_bytes(b"not weights")
+        with pytest.raises(WeightsError, match="damaged"):
+            secondsight.load(saved)
+
+    def test_broken_toml(self, saved):
+        (saved / "config.toml").write_text("[[[")
+        with pytest.raises(ConfigError, match="not valid TOML"):
+            secondsight.load(saved)
+
+    def test_parts_that_no_file_can_describe_are_refused_when_saving(self, tmp_path):
+        model = build(pooling_options={"mix": lambda n, r: torch.nn.Linear(n, r)})
+        with pytest.raises(ConfigError, match="cannot describe"):
+            model.save(tmp_path / "m")
+        assert not (tmp_path / "m").exists()
+
+    def test_unknown_names(self):
+        with pytest.raises(UnknownName, match="backbone"):
+            build(backbone="vgg61")
+        with pytest.raises(SecondsightError, match="pooling"):
+            build(pooling="jjcf")
