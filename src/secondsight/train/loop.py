@@ -1,0 +1,225 @@
+"""The training loop: one for one process or many. Where it stands is one number, the step; the rest follows from it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from secondsight.errors import RunError
+from secondsight.train import checkpoint, optimisers, resume, schedule, validation
+from secondsight.train.assembly import Parts
+from secondsight.train.display import Display
+from secondsight.train.health import Watch, check_finite, mean_cosine
+from secondsight.train.interrupts import Interrupt, listening
+from secondsight.train.resume import Progress
+from secondsight.train.rundir import Metrics, RunDirectory
+from secondsight.train.step import Outcome, forward_backward
+
+
+class Loop:
+    """Trains, validates, saves. ``run`` returns whether the run is complete; it is not when it was interrupted."""
+
+    def __init__(self, parts: Parts, directory: RunDirectory, display: Display):
+        self.parts, self.recipe, self.fabric = parts, parts.recipe, parts.fabric
+        self.directory, self.display = directory, display
+        self.progress = Progress()
+        self.watch = Watch(parts.loss)
+        self.metrics = Metrics(directory.metrics, enabled=False)
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes and speaks."""
+        return self.fabric.global_rank == 0
+
+    @property
+    def finished(self) -> bool:
+        return self.progress.stopped or self.progress.step >= self.parts.total
+
+    def run(self) -> bool:
+        position = self.restore()
+        self.metrics = Metrics(self.directory.metrics, position=position, enabled=self.first)
+        self.display.start(done=self.progress.step, total=self.parts.total, per_epoch=self.parts.steps_per_epoch)
+        try:
+            with listening() as interrupt, deterministic():
+                while not self.finished and not self._agreed(interrupt):
+                    self._epoch(interrupt)
+        finally:
+            self.metrics.close()
+            self.display.close()
+        return self.finished
+
+    def _epoch(self, interrupt: Interrupt) -> None:
+        """From where we are to the end of the epoch, or to an interruption."""
+        parts, per_epoch = self.parts, self.parts.steps_per_epoch
+        epoch, position = divmod(self.progress.step, per_epoch)
+        if position == 0:
+            self._teach_loss()
+        plan = self._plan(epoch)
+        shares = [np.array_split(batch, self.fabric.world_size)[self.fabric.global_rank] for batch in plan[position:]]
+        parts.network.train()
+        parts.loss.train()
+        since = time.perf_counter()
+        with contextlib.closing(parts.feed.batches(shares, epoch=epoch)) as inputs:
+            for batch, x in zip(plan[position:], inputs, strict=True):
+                outcome = self._step(x, batch, epoch)
+                now = time.perf_counter()
+                self._record(outcome, epoch, rate=len(batch) / (now - since))
+                stop = self._agreed(interrupt)
+                self._maybe_save(stop)
+                if stop:
+                    return
+                since = time.perf_counter()
+
+    def _plan(self, epoch: int) -> list[np.ndarray]:
+        """The global batches of an epoch."""
+        neighbours = getattr(self.parts.loss, "neighbours", None)
+        if neighbours is not None:
+            self.parts.sampler.set_neighbours(neighbours.cpu().numpy())  # pyright: ignore[reportAttributeAccessIssue]
+        return [np.asarray(batch).reshape(-1) for batch in self.parts.sampler.plan(epoch)]
+
+    def _teach_loss(self) -> None:
+        """Some losses look at the whole training set before each epoch."""
+        if not self.parts.loss.wants_embeddings:
+            return
+        parts, labels = self.parts, torch.from_numpy(self.parts.sets.train.require_labels().copy())
+        z = validation.embed(self.fabric, parts.network, parts.plain, batch=self._embed_batch)
+        parts.loss.on_epoch(zip(z.split(1024), labels.to(z.device).split(1024), strict=True))
+
+    def _step(self, x: torch.Tensor, batch: np.ndarray, epoch: int) -> Outcome:
+        parts, step, t = self.parts, self.progress.step, self.recipe.train
+        factor = schedule.factor(
+            step, schedule=self.recipe.schedule, steps_per_epoch=parts.steps_per_epoch, total=parts.total
+        )
+        self.rates = optimisers.set_rates(parts.optimizer, factor)
+        parts.optimizer.zero_grad(set_to_none=True)
+        x = self.fabric.to_device(x)
+        labels = torch.as_tensor(parts.sets.train.require_labels()[batch], device=self.fabric.device)
+        outcome = forward_backward(
+            self.fabric, parts.network, parts.loss, x.split(t.chunk or len(x)), labels, seed=(t.seed, step)
+        )
+        check_finite(outcome, images=parts.sets.train, batch=batch.tolist(), epoch=epoch, step=step)
+        self.norm = float(
+            torch.nn.utils.clip_grad_norm_(
+                optimisers.trainable(parts.optimizer), self.recipe.optimizer.clip or float("inf")
+            )
+        )
+        if not np.isfinite(self.norm):
+            raise RunError(
+                f"the gradient became {self.norm} at step {step} (epoch {epoch}), with a finite loss of {outcome.loss:.4g}; "
+                "nothing was updated with it: lower optimizer.lr or optimizer.clip"
+            )
+        parts.optimizer.step()
+        if parts.ema is not None:
+            parts.ema.update()
+        self.progress.step += 1
+        return outcome
+
+    def _record(self, outcome: Outcome, epoch: int, *, rate: float) -> None:
+        step, lr = self.progress.step, self.rates.get("backbone", self.rates.get("head", 0.0))
+        self.display.step(step=step, loss=outcome.loss, rate=rate, lr=lr)
+        for words in self.watch.step(outcome, step=step):
+            self._warn(words)
+        if step % self.recipe.train.log_every == 0 or step == self.parts.total:
+            self.metrics.write(
+                "train",
+                step=step,
+                epoch=epoch,
+                loss=outcome.loss,
+                lr=self.rates,
+                gradient_norm=self.norm,
+                mean_cosine=mean_cosine(outcome.z),
+                images_per_second=round(rate, 2),
+            )
+        if step % self.parts.steps_per_epoch == 0:
+            self._maybe_validate(epoch + 1)
+
+    def _maybe_validate(self, epoch: int) -> None:
+        v, parts = self.recipe.validation, self.parts
+        if epoch % v.every and epoch != self.recipe.train.epochs:
+            return
+        with parts.ema.applied() if parts.ema is not None else contextlib.nullcontext():
+            if parts.validation is None or parts.sets.validation is None:
+                self._save_best()
+                return
+            z = validation.embed(self.fabric, parts.network, parts.validation, batch=self._embed_batch)
+            labels = parts.sets.validation.require_labels()
+            figures = validation.judge(parts.model.normalise(z), labels, v.ks) if self.first else None
+            figures = self.progress.figures = self.fabric.broadcast(figures) or {}
+            better = self.progress.best is None or figures[v.metric] > self.progress.best + v.min_delta
+            if better:
+                self.progress.best, self.progress.best_step, self.progress.since_best = (
+                    figures[v.metric],
+                    self.progress.step,
+                    0,
+                )
+                self._save_best()
+            else:
+                self.progress.since_best += 1
+        self.metrics.write("validation", step=self.progress.step, epoch=epoch, **figures, best=better)
+        self.display.validated(epoch=epoch, figures=figures, best=better)
+        for words in self.watch.validation(figures[f"recall@{v.ks[0]}"], labels, step=self.progress.step):
+            self._warn(words)
+        if v.patience is not None and self.progress.since_best >= v.patience:
+            self.progress.stopped = True
+            self.display.say(f"stopping early: {v.metric} has not improved for {v.patience} validations")
+
+    def _save_best(self) -> None:
+        if self.first:
+            with self.directory.writing():
+                self.parts.model.save(self.directory.best)
+
+    def _maybe_save(self, stop: bool) -> None:
+        step, every = self.progress.step, self.recipe.train.checkpoint_every
+        end_of_epoch = step % self.parts.steps_per_epoch == 0
+        if stop or end_of_epoch or (every is not None and step % every == 0):
+            self.save()
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        if self.first:
+            with self.directory.writing():
+                saved = resume.capture(self.parts, self.progress, self.watch, metrics_bytes=self.metrics.position())
+                checkpoint.save(self.directory.checkpoints, saved, keep=self.recipe.train.keep)
+
+    def restore(self) -> int:
+        """Take up the newest sound checkpoint, if there is one; the size that metrics.jsonl had then."""
+        found = checkpoint.newest(self.directory.checkpoints, say=self.display.warn)
+        if found is None:
+            return 0
+        self.progress = resume.restore(found, self.parts, self.watch, where=self.directory.path)
+        self.display.say(f"going on after step {found.step} of {self.parts.total} ({self.directory.path})")
+        return found.state["metrics_bytes"]
+
+    def _agreed(self, interrupt: Interrupt) -> bool:
+        """Whether any process was asked to stop: all must stop after the same step."""
+        if self.fabric.world_size == 1:
+            return interrupt.asked
+        asked = torch.tensor(float(interrupt.asked), device=self.fabric.device)
+        return bool(self.fabric.all_reduce(asked, reduce_op="sum") > 0)  # pyright: ignore[reportOperatorIssue]
+
+    def _warn(self, words: str) -> None:
+        self.metrics.write("warning", step=self.progress.step, message=words)
+        self.display.warn(words)
+
+    @property
+    def _embed_batch(self) -> int:
+        return self.recipe.train.chunk or 64
+
+
+@contextlib.contextmanager
+def deterministic() -> Iterator[None]:
+    """Torch's deterministic algorithms, where it has them."""
+    before: Any = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    fill = torch.utils.deterministic.fill_uninitialized_memory  # pyright: ignore[reportAttributeAccessIssue]
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.utils.deterministic.fill_uninitialized_memory = fill  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,60 @@
+"""Optimisers with a learning rate of its own for the backbone, the head and the loss's parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from secondsight.errors import ConfigError
+from secondsight.losses import Loss
+from secondsight.model import Embedder
+from secondsight.train.recipe import OptimizerSection
+
+OPTIMISERS: dict[str, Callable[[list[dict[str, Any]], OptimizerSection], torch.optim.Optimizer]] = {
+    "sgd": lambda groups, o: torch.optim.SGD(groups, lr=o.lr, momentum=o.momentum),
+    "adam": lambda groups, o: torch.optim.Adam(groups, lr=o.lr, betas=o.betas),
+    "adamw": lambda groups, o: torch.optim.AdamW(groups, lr=o.lr, betas=o.betas),
+}
+
+
+def build(model: Embedder, loss: Loss, options: OptimizerSection) -> torch.optim.Optimizer:
+    """The optimiser of a run. Each group keeps its own learning rate as ``base_lr``, for the schedule to multiply."""
+    groups = list(_groups(model, loss, options))
+    if not groups:
+        raise ConfigError(
+            "nothing to train: every parameter is frozen; freeze less (model.freeze), or use another pooling"
+        )
+    return OPTIMISERS[options.name](groups, options)
+
+
+def _groups(model: Embedder, loss: Loss, options: OptimizerSection) -> Iterable[dict[str, Any]]:
+    head = [p for part in (model.reduction, model.pooling) if part is not None for p in part.parameters()]
+    rates = (
+        ("backbone", model.backbone.parameters(), options.lr),
+        ("head", head, options.lr * 10 if options.head_lr is None else options.head_lr),
+        ("proxies", loss.parameters(), options.lr * 100 if options.proxy_lr is None else options.proxy_lr),
+    )
+    for name, parameters, lr in rates:
+        live = [p for p in parameters if p.requires_grad]
+        # Decay pulls weights to zero; a bias, a scale or a temperature has no reason to go there.
+        for decay, some in (
+            (options.weight_decay, [p for p in live if p.ndim > 1]),
+            (0.0, [p for p in live if p.ndim < 2]),
+        ):
+            if some:
+                yield {"params": some, "name": name, "lr": lr, "base_lr": lr, "weight_decay": decay}
+
+
+def set_rates(optimizer: torch.optim.Optimizer, factor: float) -> dict[str, float]:
+    """Multiply every group's own learning rate by ``factor``; name → learning rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["base_lr"] * factor
+    return {group["name"]: group["lr"] for group in optimizer.param_groups}
+
+
+def trainable(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+    """Every parameter that the optimiser moves, in a fixed order."""
+    return [p for group in optimizer.param_groups for p in group["params"]]

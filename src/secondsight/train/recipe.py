@@ -1,0 +1,150 @@
+"""The recipe of a training run: every choice, typed, with a default that works and a word on what moves it.
+
+A recipe is a small TOML file; ``secondsight.train.reading`` reads it, and a run directory keeps it as ``config.toml``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from secondsight.data.transforms import TRANSFORMS
+from secondsight.errors import ConfigError, UnknownName
+from secondsight.losses import LOSSES
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value  # TOML has lists only
+
+
+def _known_loss(name: str) -> str:
+    if name not in LOSSES:
+        raise UnknownName("loss", name, LOSSES)
+    return name
+
+
+def _known_transform(name: str) -> str:
+    if name not in TRANSFORMS:
+        raise UnknownName("transform", name, TRANSFORMS)
+    return name
+
+
+Integers = Annotated[tuple[int, ...], BeforeValidator(_as_tuple)]
+Pair = Annotated[tuple[float, float], BeforeValidator(_as_tuple)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class DataSection(Section):
+    """Which images, and how they are shown."""
+
+    path: str = ""  # a folder, a table, or NAME:PATH as `secondsight data list` names them; --data overrides it
+    min_images: int = Field(2, ge=1)  # drop classes with fewer images: a class of one has no pair to learn from
+    transform: Annotated[str, BeforeValidator(_known_transform)] = "random-crop"  # "resize" (the paper's) is cacheable
+    size: int | None = Field(
+        None, ge=1
+    )  # pixels a side; None = the backbone's own. More sees more, and costs its square
+    eval_transform: Annotated[str, BeforeValidator(_known_transform)] | None = None  # None: the same, or "resize-crop"
+    workers: int | None = Field(None, ge=0)  # decoding threads; None = chosen from the cores
+    cache: bool | None = None  # frozen-feature cache; None = whenever a frozen prefix and a fixed transform allow it
+    cache_dir: str | None = None  # where the cache lives; None = the user's cache folder
+
+
+class ModelSection(Section):
+    """``Embedder.build``'s arguments."""
+
+    backbone: str = "efficientnet-lite0"  # `secondsight backbones` lists them
+    weights: str = "default"  # "default", "random", a file, or hub:owner/repository/file
+    freeze: str | None = None  # last stage that stays as it is; freezing more is faster and overfits less on small data
+    freeze_norm: bool = True  # BatchNorm keeps its ImageNet statistics: batches of few classes would spoil them
+    pooling: str = "jcf-32-8"  # `secondsight poolings` lists them
+    dim: int = Field(512, ge=1)  # numbers per image; fewer are cheaper to store, 512 is the paper's
+    reduce: int = Field(256, ge=0)  # channels that the pooling sees; 0 = all of the backbone's
+    norm_exponent: float = Field(1.0, ge=0, le=1)  # 1 = ℓ2 at every location (the paper), 0 = keep its norm
+    learn_exponent: bool = False
+    backbone_options: dict[str, Any] = Field(default_factory=dict)
+    pooling_options: dict[str, Any] = Field(default_factory=dict)
+    fit_images: int = Field(512, ge=0)  # images to initialise reduction and codebook from; 0 leaves them random
+
+
+class LossSection(Section):
+    name: Annotated[str, BeforeValidator(_known_loss)] = "proxy-anchor"  # `secondsight losses` lists them
+    options: dict[str, Any] = Field(default_factory=dict)  # the loss's own, e.g. margin
+
+
+class OptimizerSection(Section):
+    name: Literal["sgd", "adam", "adamw"] = "adamw"
+    lr: float = Field(1e-4, ge=0)  # the backbone's: raise until validation recall falls, then halve
+    head_lr: float | None = Field(None, ge=0)  # reduction and pooling, which start from nothing; None = 10 × lr
+    proxy_lr: float | None = Field(None, ge=0)  # the loss's own parameters; None = 100 × lr (Proxy-Anchor's advice)
+    weight_decay: float = Field(1e-4, ge=0)  # raise it when training recall runs away from validation recall
+    momentum: float = Field(0.9, ge=0, lt=1)  # sgd only
+    betas: Pair = (0.9, 0.999)  # adam and adamw only
+    clip: float = Field(10.0, ge=0)  # largest gradient norm, 0 = any; lower it when the loss jumps
+
+
+class ScheduleSection(Section):
+    name: Literal["cosine", "step", "constant"] = "cosine"
+    warmup: float = Field(1.0, ge=0)  # epochs of linear warm-up
+    final: float = Field(0.0, ge=0, le=1)  # cosine: the share of the learning rate that is left at the end
+    every: float = Field(5.0, gt=0)  # step: epochs between two steps
+    gamma: float = Field(0.5, gt=0, le=1)  # step: what is left of the learning rate after each
+
+
+class TrainSection(Section):
+    epochs: int = Field(20, ge=1)
+    classes_per_batch: int = Field(16, ge=1)  # P of P×K: more classes give more negatives
+    images_per_class: int = Field(4, ge=1)  # K: pair losses need 2 or more
+    chunk: int | None = Field(
+        None, ge=1
+    )  # images at once per process; less memory, the same loss, one more forward pass
+    ema: float | None = Field(None, gt=0, lt=1)  # e.g. 0.999: validate and keep a running average of the weights
+    seed: int = Field(0, ge=0)
+    precision: Literal["32", "bf16"] = "32"  # bf16 for GPUs that have it
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    checkpoint_every: int | None = Field(None, ge=1)  # steps; None = at the end of every epoch
+    keep: int = Field(2, ge=1)  # checkpoints that are kept
+    log_every: int = Field(10, ge=1)  # steps between two lines of metrics.jsonl
+    timeout: float = Field(600.0, gt=0)  # seconds after which processes give up waiting for one that hangs
+
+
+class ValidationSection(Section):
+    share: float = Field(
+        0.5, ge=0, lt=1
+    )  # of the training classes, held out to choose by; 0 trains on all, keeps the last
+    fold: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0)
+    every: int = Field(1, ge=1)  # epochs
+    ks: Integers = (1, 2, 4, 8)
+    metric: str = "recall@1"  # what best/ and early stopping look at: recall@K with a K of ks, or map@r
+    patience: int | None = Field(None, ge=1)  # validations without improvement before stopping; None = never
+    min_delta: float = Field(0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _known_metric(self) -> ValidationSection:
+        valid = [f"recall@{k}" for k in self.ks] + ["map@r"]
+        if not self.ks or min(self.ks) < 1:
+            raise ConfigError(f"ks must be one or more numbers ≥ 1, got {list(self.ks)}")
+        if self.metric not in valid:
+            raise UnknownName("metric", self.metric, valid)
+        return self
+
+
+class Recipe(Section):
+    """Every choice of a training run."""
+
+    data: DataSection = DataSection()
+    model: ModelSection = ModelSection()
+    loss: LossSection = LossSection()
+    optimizer: OptimizerSection = OptimizerSection()
+    schedule: ScheduleSection = ScheduleSection()
+    train: TrainSection = TrainSection()
+    validation: ValidationSection = ValidationSection()
+
+    @property
+    def batch(self) -> int:
+        """Images of one (global) batch."""
+        return self.train.classes_per_batch * self.train.images_per_class

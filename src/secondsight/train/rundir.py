@@ -1,0 +1,128 @@
+"""The run directory: ``config.toml``, ``metrics.jsonl``, ``checkpoints/``, ``best/`` and the report."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from secondsight import files
+from secondsight.errors import RunError
+from secondsight.train import checkpoint, reading
+from secondsight.train.recipe import Recipe
+
+FREE = frozenset({"data.path", "data.workers", "data.cache", "data.cache_dir", "train.keep", "train.timeout"})
+"""Keys that a resumed run may change, because they change no number. (The images are checked by their fingerprint.)"""
+
+
+class RunDirectory:
+    """Where a run keeps everything. Only the first of several processes writes."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self.checkpoints = self.path / "checkpoints"
+        self.best = self.path / "best"
+        self.config = self.path / "config.toml"
+        self.metrics = self.path / "metrics.jsonl"
+
+    def start(self, recipe: Recipe, *, resume: bool) -> None:
+        """Make the directory, or make sure that it holds the run to go on with."""
+        used = self.config.exists() or self.metrics.exists() or bool(checkpoint.listing(self.checkpoints))
+        if used and not resume:
+            raise RunError(
+                f"{self.path} already holds a run; go on with it (--resume), or choose another place (--out)"
+            )
+        try:
+            if self.config.exists():
+                check_same(reading.read(self.config), recipe, where=self.path)
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            files.write_text(self.config, reading.dumps(recipe))
+        except OSError as error:
+            raise RunError(
+                f"{self.path}: cannot be written: {error.strerror}; choose another place with --out"
+            ) from error
+        self._recover()
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Say what a full or vanished disk means for the run."""
+        from safetensors import SafetensorError
+
+        try:
+            yield
+        except (OSError, SafetensorError) as error:
+            kept = checkpoint.listing(self.checkpoints)
+            have = f"what was trained up to {kept[0].name} is safe" if kept else "there is no checkpoint yet"
+            reason = getattr(error, "strerror", None) or str(error)
+            raise RunError(
+                f"{self.path}: cannot be written ({reason}); {have}. Make room, then go on with: secondsight train "
+                f"{self.path} --resume"
+            ) from error
+
+    def _recover(self) -> None:
+        """Tidy up after a process that was killed while it wrote."""
+        checkpoint.sweep(self.checkpoints)
+        for aside in self.path.glob(".best.*.old"):  # killed between the two renames that replace best/
+            if not self.best.exists() and (aside / "best").is_dir():
+                os.replace(aside / "best", self.best)
+            shutil.rmtree(aside, ignore_errors=True)
+        for left in (*self.path.glob(".best.*.tmp"), *self.path.glob(".*.tmp")):
+            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+
+
+def check_same(own: Recipe, given: Recipe, *, where: Path) -> None:
+    """Nothing may differ from the run's own recipe but what changes no number."""
+    differing = [d for d in reading.differences(own, given) if d.split(" ")[0] not in FREE]
+    if differing:
+        raise RunError(
+            f"{where} was started with another recipe; these keys differ: {', '.join(differing)}. Go on with its own: "
+            f"secondsight train {where} --resume — or start anew with another --out"
+        )
+
+
+class Metrics:
+    """``metrics.jsonl``: one JSON object a line, appended and flushed; a resumed run goes on at the byte it was saved at."""
+
+    def __init__(self, path: Path, *, position: int = 0, enabled: bool = True):
+        self.path, self.enabled = path, enabled
+        if enabled:
+            self._file = path.open("ab")
+            if self._file.tell() < position:
+                self._file.close()
+                raise RunError(
+                    f"{path} is shorter than when the checkpoint was written ({position} bytes): it was changed"
+                )
+            self._file.truncate(position)
+            self._file.seek(position)
+
+    def write(self, kind: str, **values: Any) -> None:
+        if self.enabled:
+            self._file.write((json.dumps({"kind": kind, **values}) + "\n").encode())
+            self._file.flush()
+
+    def position(self) -> int:
+        """Bytes that are safely on disk."""
+        if not self.enabled:
+            return 0
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def close(self) -> None:
+        if self.enabled:
+            self._file.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Every complete line of a ``metrics.jsonl``; a last line that is still being written is left out."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    rows = []
+    for line in lines:
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows

@@ -1,0 +1,79 @@
+"""``train``: from a recipe to a run directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from secondsight.errors import RunError, SecondsightError
+from secondsight.train import checkpoint
+from secondsight.train.assembly import assemble, make_fabric
+from secondsight.train.display import Display
+from secondsight.train.loop import Loop
+from secondsight.train.recipe import Recipe
+from secondsight.train.report import write_report
+from secondsight.train.rundir import RunDirectory
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended."""
+
+    directory: Path
+    step: int
+    complete: bool  # False when it was interrupted
+    figures: dict[str, float]  # of the last validation
+    best: float | None  # the validation metric of best/
+
+
+def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool = False) -> Result:
+    """Train as ``recipe`` says and keep everything under ``out``; ``out/best`` is the model, for ``secondsight.load``.
+
+    Under torchrun every process calls this; only the first writes and speaks.
+    """
+    fabric = make_fabric(recipe)
+    directory, display = RunDirectory(out), Display(enabled=fabric.global_rank == 0 and not quiet)
+    loop = None
+    try:
+        _first_alone(fabric, lambda: directory.start(recipe, resume=resume))
+        fresh = not checkpoint.listing(directory.checkpoints)
+        if resume and fresh:
+            display.say(f"{directory.path} has no checkpoint yet: starting from the beginning")
+        loop = Loop(assemble(recipe, fabric, fit=fresh), directory, display)
+        complete = loop.run()
+        if loop.first:
+            with directory.writing():
+                write_report(loop, complete=complete)
+    except RuntimeError as error:
+        if isinstance(error, SecondsightError) or fabric.world_size == 1:
+            raise
+        step = loop.progress.step if loop is not None else 0
+        raise RunError(
+            f"process {fabric.global_rank} of {fabric.world_size} lost the others at step {step} ({_first_line(error)}): one "
+            f"of them died or hung; its own message says why. Go on from the last checkpoint with --resume"
+        ) from error
+    finally:
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+    p = loop.progress
+    return Result(directory.path, p.step, complete, p.figures, p.best)
+
+
+def _first_alone(fabric, action) -> None:
+    """Let the first process act, and every process fail if it fails."""
+    message = None
+    if fabric.global_rank == 0:
+        try:
+            action()
+        except SecondsightError as error:
+            if fabric.world_size == 1:
+                raise
+            message = str(error)
+    if fabric.world_size > 1 and (message := fabric.broadcast(message)) is not None:
+        raise RunError(message)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0][:200]

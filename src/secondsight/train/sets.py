@@ -1,0 +1,102 @@
+"""The images of a run: which classes teach, and which other classes of the training part judge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from secondsight import data
+from secondsight.data import ImageSet
+from secondsight.data.neighbours import Neighbours
+from secondsight.data.samplers import BatchSampler, ClassBalanced
+from secondsight.errors import ConfigError, DataError
+from secondsight.losses import Loss
+from secondsight.train.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Sets:
+    train: ImageSet
+    validation: ImageSet | None  # None where recipe.validation.share is 0
+
+
+def open_sets(recipe: Recipe) -> Sets:
+    """The training part of ``recipe.data.path``, cut by class. Test classes are never opened."""
+    if not recipe.data.path:
+        raise ConfigError("the recipe names no images: give --data PATH, or data.path in the recipe")
+    images = data.open(recipe.data.path)
+    images.require_labels()
+    sets = _cut(images, recipe)
+    check(sets.train, recipe)
+    if sets.validation is not None:
+        sets.validation.require_pairs()
+    return sets
+
+
+def _cut(images: ImageSet, recipe: Recipe) -> Sets:
+    v, min_images = recipe.validation, recipe.data.min_images
+    own = images.part("val").with_min_images(min_images) if images.parts is not None else None
+    if v.share == 0.5 or (v.share > 0 and own is not None and len(own)):
+        split = data.splits(images, "validation", fold=v.fold, seed=v.seed, min_images=min_images)
+        return Sets(split.train, split.eval)
+    training = (images if images.parts is None else images.part("train")).with_min_images(min_images)
+    if v.share == 0:
+        return Sets(training, None)
+    held_out = held_out_classes(len(training.classes), v.share, fold=v.fold, seed=v.seed)
+    if len(held_out) < 2 or len(training.classes) - len(held_out) < 2:
+        raise DataError(
+            f"{images.root}: {len(training.classes)} training classes with a share of {v.share} held out leave "
+            f"{len(training.classes) - len(held_out)} to learn and {len(held_out)} to judge by; both need two: change "
+            "validation.share, or set it to 0 to train without validation"
+        )
+    rest = np.setdiff1d(np.arange(len(training.classes)), held_out).tolist()
+    return Sets(training.select_classes(rest), training.select_classes(held_out.tolist()))
+
+
+def held_out_classes(n: int, share: float, *, fold: int, seed: int) -> np.ndarray:
+    """Which of ``n`` classes to judge by: fold 0 takes the last ones, the others a shuffle of their own.
+
+    >>> held_out_classes(10, 0.2, fold=0, seed=0).tolist()
+    [8, 9]
+    """
+    order = np.arange(n) if fold == 0 else np.random.default_rng((seed, fold)).permutation(n)
+    return np.sort(order[n - max(2, round(n * share)) :])
+
+
+def check(images: ImageSet, recipe: Recipe) -> None:
+    """What a batch asks for must be there, said before anything slow happens."""
+    images.require_labels()
+    if len(images.classes) < 2:
+        images.require_pairs()
+    if recipe.data.min_images >= 2:
+        images.require_pairs()
+    p, k = recipe.train.classes_per_batch, recipe.train.images_per_class
+    if p > len(images.classes):
+        raise DataError(
+            f"{images.root}: a batch of {p} classes × {k} images needs {p} training classes, and there are "
+            f"{len(images.classes)}; lower it: --set train.classes_per_batch={len(images.classes)}"
+        )
+    if p * k > len(images):
+        raise DataError(
+            f"{images.root}: a batch of {p} classes × {k} images is larger than the {len(images)} training images; lower "
+            f"it: --set train.images_per_class={max(1, len(images) // p)}"
+        )
+
+
+def sampler(images: ImageSet, loss: Loss, recipe: Recipe, *, rank: int, world_size: int) -> BatchSampler:
+    """P×K batches; with a loss that knows its classes' neighbours, anchors with theirs."""
+    labels, t = images.require_labels(), recipe.train
+    shared = {"seed": t.seed, "rank": rank, "world_size": world_size}
+    neighbours = getattr(loss, "neighbours", None)
+    if neighbours is None:
+        return ClassBalanced(labels, t.classes_per_batch, t.images_per_class, **shared)
+    group = _group(t.classes_per_batch, neighbours.shape[1] + 1)
+    table = np.arange(len(images.classes))[:, None].repeat(max(1, group - 1), axis=1)  # until the loss has made its own
+    anchors = t.classes_per_batch // group
+    return Neighbours(labels, table, anchors=anchors, group=group, images_per_class=t.images_per_class, **shared)
+
+
+def _group(classes: int, most: int) -> int:
+    """Classes of a group: the largest divisor of the batch's classes up to their square root, and to ``most``."""
+    return max(g for g in range(1, classes + 1) if classes % g == 0 and g * g <= classes and g <= most)
