@@ -76,11 +76,14 @@ def tensor_sketch_fft(
 ) -> Float[Tensor, "b size"]:
     """FFT⁻¹(Σ_l FFT(ψ¹(x_l)) ∘ FFT(ψ²(x_l))): one inverse transform an image; cost L·D·log D, whatever d."""
 
-    def spectrum(x: Tensor) -> Tensor:
-        first, second = (torch.fft.rfft(count_sketch(x, h[i], s[i], size)) for i in (0, 1))
-        return (first * second).sum(1)
+    if x.numel() == 0:  # MKL refuses to transform nothing
+        return tensor_sketch_gram(x, h, s, size)
 
-    return torch.fft.irfft(by_pieces(spectrum, x, 4 * x.shape[1] * size), n=size)
+    def convolved(x: Tensor) -> Tensor:
+        first, second = (torch.fft.rfft(count_sketch(x, h[i], s[i], size)) for i in (0, 1))
+        return torch.fft.irfft((first * second).sum(1), n=size)
+
+    return by_pieces(convolved, x, 4 * x.shape[1] * size)
 
 
 def tensor_sketch_local(

@@ -88,8 +88,8 @@ class Projected(Pooling):
     def _share(self, x: Tensor, mask: Tensor | None) -> Float[Tensor, "b l out"]:
         """−W μ / L at every real location: an image without any then gives zeros, as the contract wants."""
         mask = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
-        share = mask / mask.sum(1, keepdim=True).clamp_min(1)
-        return share[..., None].to(self.offset.dtype) * self.offset
+        share = mask.to(self.offset.dtype) / mask.sum(1, keepdim=True).clamp_min(1)
+        return share[..., None] * self.offset
 
     def _check_ready(self) -> None:
         if not self._ready:
@@ -105,8 +105,13 @@ class Projected(Pooling):
         if self.method == "linear":
             return
         pca = PCA(rank=min(self.pooling.out_dim, self.out_dim + self.out_dim // 2))
-        for block in self._blocks(features, grid):
-            pca.add(block)
+        was_training = self.training
+        self.eval()
+        try:
+            for block in self._blocks(features, grid):
+                pca.add(block)
+        finally:
+            self.train(was_training)
         if pca.count <= self.out_dim:
             raise DataError(
                 f"{self.method} to {self.out_dim} dimensions needs more than {self.out_dim} images to fit from, got "
@@ -117,8 +122,6 @@ class Projected(Pooling):
     def _blocks(self, features: Features, grid: Grid | None):
         """Pooled vectors of the stream's images, about BLOCK at a time."""
         waiting: list[Tensor] = []
-        was_training = self.training
-        self.eval()
         for images in [features] if isinstance(features, Tensor) else features:
             if images.ndim != 3:
                 raise DataError(
@@ -132,7 +135,6 @@ class Projected(Pooling):
                     waiting = []
         if waiting:
             yield torch.cat(waiting)
-        self.train(was_training)
 
     def _set(self, pca: PCA) -> None:
         axes, variances = pca.axes[: self.out_dim], pca.variances[: self.out_dim]

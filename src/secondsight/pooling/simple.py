@@ -78,7 +78,8 @@ class GeM(Pooling):
 
     @classmethod
     def from_name(cls, name: str, *, in_dim: int, **options) -> GeM:
-        return cls(in_dim, **dict(zip(["p"], numbers(name, "gem", ["p"]), strict=False)), **options)
+        given = {"p": float(p) for p in numbers(name, "gem", ["p"])}
+        return cls(in_dim, **given, **options)
 
     def forward(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None

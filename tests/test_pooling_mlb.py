@@ -1,0 +1,88 @@
+"""Hadamard low-rank bilinear pooling against its equations, alone and with a second input."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from secondsight.errors import ConfigError, ShapeError
+from secondsight.functional.glimpses import attention
+from secondsight.pooling.hadamard import Hadamard
+
+
+def _by_loops(m: Hadamard, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """z of one image: x (l, d), y (l, e)."""
+    logits = torch.stack(
+        [
+            m.p_attention.T @ ((m.u_attention.T @ a).tanh() * (m.v_attention.T @ c).tanh())
+            for a, c in zip(x, y, strict=True)
+        ]
+    )
+    glimpses = []
+    for g in range(logits.shape[1]):
+        alpha = logits[:, g].exp() / logits[:, g].exp().sum()
+        glimpses.append(sum(w * (m.u.T @ a).tanh() * (m.v.T @ c).tanh() for w, a, c in zip(alpha, x, y, strict=True)))
+    return m.p.T @ torch.cat(glimpses)
+
+
+def test_alone_it_multiplies_two_views_of_each_location():
+    pooling = Hadamard(4, 3, glimpses=2, rank=5, attention_rank=3).double()
+    x = torch.randn(2, 6, 4, dtype=torch.float64)
+    expected = torch.stack([_by_loops(pooling, image, image) for image in x])
+    torch.testing.assert_close(pooling(x), expected)
+
+
+def test_a_question_meets_every_location():
+    pooling = Hadamard(4, 3, glimpses=2, rank=5, attention_rank=3, other_dim=7).double()
+    x, question = torch.randn(2, 6, 4, dtype=torch.float64), torch.randn(2, 7, dtype=torch.float64)
+    expected = torch.stack([_by_loops(pooling, image, q.expand(6, -1)) for image, q in zip(x, question, strict=True)])
+    torch.testing.assert_close(pooling(x, y=question), expected)
+    torch.testing.assert_close(pooling(x, y=question[:, None].expand(-1, 6, -1)), expected)
+    torch.testing.assert_close(pooling.local(x, y=question).sum(1), expected)
+
+
+def test_attention_adds_up_to_one_over_the_real_locations():
+    pooling, x = Hadamard(4, 3), torch.randn(2, 6, 4)
+    mask = torch.tensor([[True] * 6, [True, True, False, True, False, False]])
+    weights = pooling.attend(x, mask)
+    assert weights.shape == (2, 6, 2)
+    torch.testing.assert_close(weights.sum(1), torch.ones(2, 2))
+    assert (weights[~mask] == 0).all()
+
+
+def test_attention_over_nothing_is_zero_with_finite_gradients():
+    logits = torch.randn(1, 3, 2, requires_grad=True)
+    weights = attention(logits, torch.zeros(1, 3, dtype=torch.bool))
+    weights.sum().backward()
+    assert not weights.any()
+    assert logits.grad is not None
+    assert not logits.grad.any()
+
+
+def test_a_masked_second_input_may_hold_anything():
+    pooling, x, mask = (
+        Hadamard(4, 3, other_dim=2),
+        torch.randn(1, 5, 4),
+        torch.tensor([[True, True, True, False, False]]),
+    )
+    y = torch.randn(1, 5, 2)
+    y[~mask] = float("nan")
+    torch.testing.assert_close(pooling(x, mask, y=y), pooling(x[:, :3], y=y[:, :3]))
+
+
+def test_fit_brings_features_of_any_size_into_the_bend_of_the_tanh():
+    pooling, x = Hadamard(16, 3), 50 * torch.randn(4, 30, 16)
+    pooling.fit(x)
+    for weight in (pooling.u, pooling.v, pooling.u_attention, pooling.v_attention):
+        assert (x @ weight).square().mean().item() == pytest.approx(1, rel=0.01)
+
+
+def test_names_and_options():
+    assert Hadamard.from_name("mlb-4", in_dim=8, out_dim=3).p_attention.shape[1] == 4
+    assert Hadamard.from_name("mlb", in_dim=8, out_dim=3, rank=6).u.shape == (8, 6)
+    with pytest.raises(ConfigError, match="mlb-2-3"):
+        Hadamard.from_name("mlb-2-3", in_dim=8, out_dim=3)
+    with pytest.raises(ConfigError, match="attention_rank"):
+        Hadamard(8, 3, attention_rank=0)
+    with pytest.raises(ShapeError, match="second input"):
+        Hadamard(8, 3)(torch.randn(2, 5, 8), y=torch.randn(2, 7))
