@@ -2,57 +2,88 @@
 
 from __future__ import annotations
 
-import typer
+import json
 
-EXAMPLES = {
-    "average": ["average"],
-    "bp": ["bp", "bp-4"],
-    "jcf": ["jcf", "jcf-4", "jcf-16-4", "jcf-32", "jcf-32-8"],
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+SHOWN = {
+    "average": (["average"], "mean, then a linear map: the first-order baseline"),
+    "max": (["max"], "maximum a channel (MAC), projected"),
+    "gem": (["gem"], "generalised mean, its power learned, projected"),
+    "bp": (["bp", "bp-4"], "all products of two channels; N: by codeword"),
+    "cbp-ts": (["cbp-ts-8192"], "bp sketched by FFT (Tensor Sketch) to N numbers"),
+    "cbp-rm": (["cbp-rm-8192"], "bp sketched by random signs (Random Maclaurin)"),
+    "lrbp": (["lrbp"], "low-rank bilinear scores, with a hinge classifier"),
+    "fbn": (["fbn"], "linear term plus ‖Fx‖², with DropFactor"),
+    "mlb": (["mlb"], "Hadamard low-rank product under attention glimpses"),
+    "grassmann": (["grassmann"], "the subspace that an image's features span"),
+    "grassmann-full": (["grassmann-full"], "the same, its whole projector UUᵀ"),
+    "mpn-cov": (["mpn-cov"], "square root of the covariance, by eigenvectors"),
+    "isqrt-cov": (["isqrt-cov"], "square root of the covariance, by Newton–Schulz"),
+    "vlad": (["vlad-32"], "residuals to k-means centres"),
+    "netvlad": (["netvlad-32"], "VLAD with a learned soft assignment"),
+    "fisher": (["fisher-16"], "Fisher vector of a diagonal Gaussian mixture"),
+    "fishernet": (["fishernet-16"], "Fisher vector, learned end to end"),
+    "mfa-fv": (["mfa-fv-8-8"], "Fisher vector of a mixture of factor analysers"),
+    "mfafvnet": (["mfafvnet-8-8"], "the same, learned end to end"),
+    "vlat": (["vlat-16"], "second-order residuals to k-means centres"),
+    "sta": (["sta-4"], "correlations of neighbouring locations, by codeword"),
+    "ista": (["ista-4"], "STA with the improved projection"),
+    "jcf": (
+        ["jcf", "jcf-4", "jcf-16-4", "jcf-32", "jcf-32-8"],
+        "joint codebook and factorisation: N codewords, R projectors",
+    ),
 }
-"""Names shown for a family that takes numbers; the others are shown by their bare name."""
+"""Family → the names to show and what it is, in a line. Any other numbers work too."""
 
 
 def poolings(
-    as_json: bool = typer.Option(False, "--json", help="Print JSON for machines instead of a table."),
-    channels: int = typer.Option(
-        2048, min=1, help="Channels of the backbone (ResNet-50: 2048, VGG16: 512, Lite0: 1280)."
-    ),
+    as_json: bool = typer.Option(False, "--json", help="One JSON list, for machines."),
+    channels: int = typer.Option(2048, min=1, help="Channels of the backbone (ResNet-50 2048, VGG16 512, Lite0 1280)."),
     reduce: int = typer.Option(256, min=1, help="Channels after the reduction, which most poolings work on."),
     dim: int = typer.Option(512, min=1, help="Numbers per image."),
     locations: int = typer.Option(49, min=1, help="Local features per image: 49 = 7×7, 196 = 14×14."),
 ) -> None:
-    """List the poolings: parameters (with the reduction), output size and GFLOPs per image.
+    """List the poolings: parameters, output size and GFLOPs per image.
 
-    Names carry numbers: [bold]jcf-32-8[/] is JCF with 32 codewords that share 8 projectors; any other numbers work too.
-    The defaults are the columns of the paper's ablation table.
+    A name carries its numbers: [bold]jcf-32-8[/] is JCF with 32 codewords that share 8 projectors; any others work too.
+    Parameters and GFLOPs include the reduction of the channels and the projection to [bold]--dim[/]; the defaults are those of the
+    paper's ablation table (ResNet-50).
     """
-    rows = [_row(name, channels, reduce, dim, locations) for name in _names()]
+    rows = [_row(name, channels, reduce, dim, locations) for names, _ in SHOWN.values() for name in names]
     if as_json:
-        import json
-
-        typer.echo(json.dumps(rows, indent=1))
+        typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"Poolings of {channels} channels at {locations} locations", title_justify="left")
-    for heading, justify in (("name", "left"), ("parameters", "right"), ("output", "right"), ("GFLOPs/image", "right")):
-        table.add_column(heading, justify=justify)  # pyright: ignore[reportArgumentType]
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    table.add_column("pooling", no_wrap=True, style="bold")
+    for heading in ("params", "native", "output", "GFLOPs"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("local", justify="center")
     table.add_column("what it is")
     for row in rows:
-        size = f"{row['parameters'] / 1e6:.2f}M"
-        table.add_row(row["name"], size, str(row["output"]), f"{row['gflops']:.3f}", row["summary"])
-    Console().print(table)
-
-
-def _names() -> list[str]:
-    from secondsight.pooling import POOLINGS
-
-    return [name for family in POOLINGS for name in EXAMPLES.get(family, [family])]
+        table.add_row(
+            row["name"],
+            f"{row['parameters'] / 1e6:.1f}M",
+            f"{row['native']:,}",
+            str(row["output"]),
+            f"{row['gflops']:.2f}",
+            "✓" if row["additive"] else "",
+            row["summary"],
+        )
+    console = Console()
+    console.print(table)
+    console.print(
+        f"\n[dim]{channels} channels at {locations} locations, reduced to {min(reduce, channels)}. native: numbers before the "
+        "projection to the output size.\nlocal: contributions of single locations are exact. A multiply-add is two FLOPs.[/]",
+        highlight=False,
+    )
 
 
 def _row(name: str, channels: int, reduce: int, dim: int, locations: int) -> dict:
-    import torch
+    import torch  # loads here, not at `secondsight --help`
 
     from secondsight.pooling import POOLINGS, build, family
 
@@ -65,8 +96,9 @@ def _row(name: str, channels: int, reduce: int, dim: int, locations: int) -> dic
         "name": name,
         "family": family(name),
         "parameters": reduction + sum(p.numel() for p in pool.parameters()),
+        "native": getattr(pool, "pooling", pool).out_dim,
         "output": pool.out_dim,
         "gflops": (2 * locations * reduction + pool.flops(locations)) / 1e9,
-        "additive": cls.additive,
-        "summary": (cls.__doc__ or "").strip().splitlines()[0],
+        "additive": pool.additive,
+        "summary": SHOWN[family(name)][1],
     }

@@ -56,6 +56,7 @@ class Bilinear(Pooling):
                 f"unprojected bilinear pooling gives N·d² = {n * in_dim**2} numbers, out_dim is {out_dim}"
             )
         self.codewords, self.root = codewords, root
+        self.additive = not root  # pyright: ignore[reportAttributeAccessIssue]  (an option decides it here)
         self.codebook = None
         if codewords is not None:
             self.codebook = Codewords(

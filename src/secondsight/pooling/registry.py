@@ -8,28 +8,76 @@ from typing import Any
 from secondsight.errors import ConfigError, UnknownName
 from secondsight.pooling.average import Average
 from secondsight.pooling.bilinear import Bilinear
+from secondsight.pooling.compact_bilinear import RandomMaclaurin, TensorSketch
 from secondsight.pooling.contract import Pooling
+from secondsight.pooling.covariance import ISqrtCov, MPNCov
+from secondsight.pooling.factorized import FactorizedBilinear
+from secondsight.pooling.fisher import FisherNet, FisherVector
+from secondsight.pooling.grassmann import Grassmann, GrassmannFull
+from secondsight.pooling.hadamard import Hadamard
 from secondsight.pooling.jcf import JCF
+from secondsight.pooling.lowrank import LowRankBilinear
+from secondsight.pooling.mfa import MFAFV, MFAFVNet
+from secondsight.pooling.projection import Projected
+from secondsight.pooling.simple import GeM, Max
+from secondsight.pooling.sta import ISTA, STA
+from secondsight.pooling.vlad import VLAD, NetVLAD
+from secondsight.pooling.vlat import VLAT
 
 POOLINGS: dict[str, type[Pooling]] = {
     "average": Average,
+    "max": Max,
+    "gem": GeM,
     "bp": Bilinear,
+    "cbp-ts": TensorSketch,
+    "cbp-rm": RandomMaclaurin,
+    "lrbp": LowRankBilinear,
+    "fbn": FactorizedBilinear,
+    "mlb": Hadamard,
+    "grassmann": Grassmann,
+    "grassmann-full": GrassmannFull,
+    "mpn-cov": MPNCov,
+    "isqrt-cov": ISqrtCov,
+    "vlad": VLAD,
+    "netvlad": NetVLAD,
+    "fisher": FisherVector,
+    "fishernet": FisherNet,
+    "mfa-fv": MFAFV,
+    "mfafvnet": MFAFVNet,
+    "vlat": VLAT,
+    "sta": STA,
+    "ista": ISTA,
     "jcf": JCF,
 }
 """Family → class. A name is a family and its numbers: ``jcf-32-8`` is of the family ``jcf``."""
 
 
-def build(name: str, in_dim: int = 256, out_dim: int = 512, **options: Any) -> Pooling:
-    """A pooling by name, e.g. ``build("jcf-32-8")``; ``options`` are the class's keywords.
+def build(
+    name: str, in_dim: int = 256, out_dim: int | None = 512, *, projection: str = "linear", **options: Any
+) -> Pooling:
+    """A pooling by name, e.g. ``build("jcf-32-8")``.
 
-    >>> build("jcf-4", in_dim=8, out_dim=16)(torch.randn(2, 49, 8)).shape
-    torch.Size([2, 16])
+    Args:
+        name: A family of ``POOLINGS`` and its numbers.
+        in_dim: d, the size of a local feature.
+        out_dim: D. Poolings that are wider by nature (``Pooling.compact`` is False) are projected to it; None leaves them as they are.
+        projection: How: ``linear`` (learned), ``pca`` or ``pca-whiten`` (from ``fit``).
+        options: The class's own keywords.
+
+    >>> build("jcf-4", in_dim=8, out_dim=16).out_dim, build("vlad-4", in_dim=8, out_dim=16).out_dim
+    (16, 16)
     """
     cls = POOLINGS[family(name)]
+    if out_dim is None and cls.compact:
+        raise ConfigError(f"{name} makes as many numbers as it is asked for: say out_dim")
+    size = {"out_dim": out_dim} if cls.compact else {}
     try:
-        return cls.from_name(name, in_dim=in_dim, out_dim=out_dim, **options)
+        pooling = cls.from_name(name, in_dim=in_dim, **size, **options)
     except TypeError as error:
         raise ConfigError(f"pooling {name!r}: {error}; see help({cls.__module__}.{cls.__name__})") from error
+    if out_dim is None or pooling.out_dim == out_dim:
+        return pooling
+    return Projected(pooling, out_dim=out_dim, method=projection)
 
 
 def family(name: str) -> str:
