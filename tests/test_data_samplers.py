@@ -68,7 +68,7 @@ def test_an_epoch_shows_every_image_before_any_is_repeated(task):
 @given(tasks())
 @settings(max_examples=40, deadline=None)
 def test_repeats_are_few_when_no_class_is_larger_than_the_epoch(task):
-    labels, p, k, seed, epoch = task
+    labels, p, k, seed, _ = task
     sizes = np.bincount(labels)
     sizes = sizes[sizes > 0]
     sampler = ClassBalanced(labels, p, k, seed=seed)
@@ -97,7 +97,7 @@ def test_a_class_that_does_not_fit_in_an_epoch_goes_on_in_the_next(task, epochs)
 @given(tasks())
 @settings(max_examples=40, deadline=None)
 def test_balance_by_classes_visits_all_classes_equally_often_over_any_number_of_epochs(task):
-    labels, p, k, seed, epoch = task
+    labels, p, k, seed, _ = task
     sampler = ClassBalanced(labels, p, k, seed=seed, balance="classes")
     visits = Counter()
     for e in range(3):
