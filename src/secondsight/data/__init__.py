@@ -12,9 +12,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from secondsight.data.batches import Batch
     from secondsight.data.decode import DecodeError
+    from secondsight.data.failures import Failures
     from secondsight.data.getting import get
     from secondsight.data.imageset import ImageSet
+    from secondsight.data.loader import Loader, read_image
     from secondsight.data.neighbours import Neighbours
     from secondsight.data.opening import open
     from secondsight.data.samplers import BatchSampler, ClassBalanced, Sequential, Shuffled
@@ -27,11 +30,14 @@ if TYPE_CHECKING:
 __all__ = [
     "DATASETS",
     "TRANSFORMS",
+    "Batch",
     "BatchSampler",
     "ClassBalanced",
     "Dataset",
     "DecodeError",
+    "Failures",
     "ImageSet",
+    "Loader",
     "Neighbours",
     "RandomResizedCrop",
     "Resize",
@@ -42,6 +48,7 @@ __all__ = [
     "Transform",
     "get",
     "open",
+    "read_image",
     "splits",
     "stats",
     "verify",
@@ -49,12 +56,15 @@ __all__ = [
 
 # Loaded when first asked for: transforms and samplers need torch, and listing the datasets should not wait for it.
 _HOMES = {
+    "Batch": "batches",
     "BatchSampler": "samplers",
     "ClassBalanced": "samplers",
     "DATASETS": "sources",
     "Dataset": "sources",
     "DecodeError": "decode",
+    "Failures": "failures",
     "ImageSet": "imageset",
+    "Loader": "loader",
     "Neighbours": "neighbours",
     "RandomResizedCrop": "transforms",
     "Resize": "transforms",
@@ -66,6 +76,7 @@ _HOMES = {
     "Transform": "transforms",
     "get": "getting",
     "open": "opening",
+    "read_image": "loader",
     "splits": "splitting",
     "stats": "summary",
     "verify": "verifying",
