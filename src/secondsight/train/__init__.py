@@ -1,4 +1,4 @@
-"""Training: ``train(recipe, out)`` teaches an embedder, resumes exactly, and keeps the best model on held-out classes."""
+"""Training: ``train(recipe, out)`` teaches an embedder, resumes exactly, keeps the best model on held-out classes."""
 
 from __future__ import annotations
 

@@ -13,13 +13,16 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from secondsight import losses
 from secondsight.data import transforms
-from secondsight.data.samplers import BatchSampler
+from secondsight.data.batches import BatchLoader, Rows
+from secondsight.data.loader import Pictures
+from secondsight.data.samplers import BatchSampler, Sequential
+from secondsight.data.transforms import Transform
 from secondsight.errors import ConfigError
 from secondsight.losses import Loss
 from secondsight.model import Embedder
+from secondsight.progress import track
 from secondsight.train import optimisers
 from secondsight.train.ema import EMA
-from secondsight.train.feeding import Feed, ImageFeed
 from secondsight.train.recipe import Recipe
 from secondsight.train.sets import Sets, open_sets, sampler
 from secondsight.train.step import Network, seed_everything
@@ -37,9 +40,9 @@ class Parts:
     network: Network  # wrapped by fabric
     optimizer: torch.optim.Optimizer
     sampler: BatchSampler
-    feed: Feed
-    plain: Feed  # the training images as evaluation sees them
-    validation: Feed | None
+    rows: Rows  # the training images as the network learns from them
+    plain: Rows  # the same as evaluation sees them
+    validation: Rows | None
     ema: EMA | None
 
     @property
@@ -111,24 +114,16 @@ def assemble(recipe: Recipe, fabric: Fabric, *, fit: bool) -> Parts:
     sets = open_sets(recipe)
     if recipe.batch % fabric.world_size or recipe.train.classes_per_batch % fabric.world_size:
         raise ConfigError(
-            f"{recipe.train.classes_per_batch} classes per batch cannot be shared by {fabric.world_size} processes; make "
-            "train.classes_per_batch a multiple of the number of processes"
+            f"{recipe.train.classes_per_batch} classes per batch cannot be shared by {fabric.world_size} processes; "
+            "make train.classes_per_batch a multiple of the number of processes"
         )
     model, loss = build_model(recipe, len(sets.train.classes))
     size = recipe.data.size or model.backbone.preprocessing.size
-    transform = transforms.build(recipe.data.transform, size)
-    plain = (
-        transform if transform.deterministic else transforms.build(recipe.data.eval_transform or "resize-crop", size)
-    )
-    if recipe.data.eval_transform:
-        plain = transforms.build(recipe.data.eval_transform, size)
-
-    def feed(images, transform):
-        return ImageFeed(images, transform, seed=recipe.train.seed, workers=recipe.data.workers)
-
-    feeds = feed(sets.train, transform), feed(sets.train, plain)
+    transform, plain = _transforms(recipe, size)
+    rows = Pictures(sets.train, transform, seed=recipe.train.seed)
+    plain_rows = Pictures(sets.train, plain)
     if fit and recipe.model.fit_images:
-        _fit(model, feeds[1], recipe)
+        _fit(model, plain_rows, recipe)
     optimizer = optimisers.build(model, loss, recipe.optimizer)
     network = Network(model, cached=False, size=(size, size))
     wrapped, optimizer = fabric.setup(network, optimizer)
@@ -144,16 +139,35 @@ def assemble(recipe: Recipe, fabric: Fabric, *, fit: bool) -> Parts:
         network=wrapped,  # pyright: ignore[reportArgumentType]
         optimizer=optimizer,  # pyright: ignore[reportArgumentType]
         sampler=sampler(sets.train, loss, recipe, rank=fabric.global_rank, world_size=fabric.world_size),
-        feed=feeds[0],
-        plain=feeds[1],
-        validation=None if sets.validation is None else feed(sets.validation, plain),
+        rows=rows,
+        plain=plain_rows,
+        validation=None if sets.validation is None else Pictures(sets.validation, plain),
         ema=None if recipe.train.ema is None else EMA(model, recipe.train.ema),
     )
 
 
-def _fit(model: Embedder, feed: Feed, recipe: Recipe) -> None:
+def _transforms(recipe: Recipe, size: int) -> tuple[Transform, Transform]:
+    """How images are shown in training, and in evaluation: the same where that is deterministic, else a centre crop."""
+    transform = transforms.build(recipe.data.transform, size)
+    if recipe.data.eval_transform is not None:
+        return transform, transforms.build(recipe.data.eval_transform, size)
+    return transform, transform if transform.deterministic else transforms.build("resize-crop", size)
+
+
+def _fit(model: Embedder, rows: Rows, recipe: Recipe) -> None:
     """Initialise from a sample of the training images, spread over all of them."""
-    n = min(recipe.model.fit_images, len(feed))
-    chosen = np.linspace(0, len(feed) - 1, n).round().astype(np.int64)
-    plan = [chosen[i : i + 32] for i in range(0, n, 32)]
-    model.fit(feed.batches(plan, epoch=0), seed=recipe.train.seed)
+    stride = max(1, len(rows) // recipe.model.fit_images)
+    loader = BatchLoader(rows, batches=_Strided(len(rows), 32, stride), workers=recipe.data.workers)
+    model.fit((batch.images for batch in track(loader, "initialising") if len(batch)), seed=recipe.train.seed)
+
+
+class _Strided(Sequential):
+    """Every ``stride``-th image."""
+
+    def __init__(self, n: int, batch_size: int, stride: int):
+        super().__init__(n, batch_size)
+        self.stride = stride
+
+    def plan(self, epoch: int) -> list[np.ndarray]:
+        chosen = np.arange(0, self.n, self.stride)
+        return [chosen[i : i + self.batch_size] for i in range(0, len(chosen), self.batch_size)]

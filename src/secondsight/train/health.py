@@ -46,9 +46,9 @@ def check_finite(outcome: Outcome, *, images: ImageSet, batch: Sequence[int], ep
     paths = [str(images.path(int(batch[row]))) for row in rows[:8]]
     more = f" and {len(rows) - 8} more" if len(rows) > 8 else ""
     raise RunError(
-        f"the loss became {outcome.loss} at step {step} (epoch {epoch}); {what}: {', '.join(paths)}{more}. Nothing was "
-        "updated with it, and the last checkpoint is sound: resume with a lower learning rate (optimizer.lr) or a lower "
-        "optimizer.clip in a new run, or look at these images"
+        f"the loss became {outcome.loss} at step {step} (epoch {epoch}); {what}: {', '.join(paths)}{more}. Nothing "
+        "was updated with it, and the checkpoints are sound. Look at these images, or start a new run with a lower "
+        "learning rate (optimizer.lr) or a lower optimizer.clip"
     )
 
 
@@ -92,7 +92,8 @@ class Watch:
         if recall < best / 2:
             return self._once(
                 "fall",
-                f"validation recall@1 at step {step} fell to {recall:.3f} from {best:.3f}; best/ keeps the better model; {_TRY}",
+                f"validation recall@1 at step {step} fell to {recall:.3f} from {best:.3f}; best/ keeps the "
+                f"better model; {_TRY}",
             )
         return []
 

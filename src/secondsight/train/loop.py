@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from secondsight.errors import RunError
+from secondsight.data.batches import Batch, BatchLoader, Rows
+from secondsight.data.neighbours import Neighbours
+from secondsight.errors import DataError, RunError
 from secondsight.train import checkpoint, optimisers, resume, schedule, validation
 from secondsight.train.assembly import Parts
 from secondsight.train.display import Display
@@ -18,7 +20,7 @@ from secondsight.train.health import Watch, check_finite, mean_cosine
 from secondsight.train.interrupts import Interrupt, listening
 from secondsight.train.resume import Progress
 from secondsight.train.rundir import Metrics, RunDirectory
-from secondsight.train.step import Outcome, forward_backward
+from secondsight.train.step import Outcome, forward_backward, gather
 
 
 class Loop:
@@ -29,6 +31,13 @@ class Loop:
         self.directory, self.display = directory, display
         self.progress = Progress()
         self.watch = Watch(parts.loss)
+        self.loader = BatchLoader(
+            parts.rows,
+            batches=parts.sampler,
+            workers=parts.recipe.data.workers,
+            substitute=True,
+            pin_memory=parts.fabric.device.type == "cuda",
+        )
         self.metrics = Metrics(directory.metrics, enabled=False)
 
     @property
@@ -59,50 +68,49 @@ class Loop:
         epoch, position = divmod(self.progress.step, per_epoch)
         if position == 0:
             self._teach_loss()
-        plan = self._plan(epoch)
-        shares = [np.array_split(batch, self.fabric.world_size)[self.fabric.global_rank] for batch in plan[position:]]
+        self._turn_to(epoch, position)
         parts.network.train()
         parts.loss.train()
         since = time.perf_counter()
-        with contextlib.closing(parts.feed.batches(shares, epoch=epoch)) as inputs:
-            for batch, x in zip(plan[position:], inputs, strict=True):
-                outcome = self._step(x, batch, epoch)
-                now = time.perf_counter()
-                self._record(outcome, epoch, rate=len(batch) / (now - since))
+        with contextlib.closing(iter(self.loader)) as batches:  # pyright: ignore[reportArgumentType] it is a generator
+            for batch in batches:
+                outcome = self._step(batch, epoch)
+                self._record(outcome, epoch, rate=self.recipe.batch / (time.perf_counter() - since))
                 stop = self._agreed(interrupt)
                 self._maybe_save(stop)
                 if stop:
                     return
                 since = time.perf_counter()
 
-    def _plan(self, epoch: int) -> list[np.ndarray]:
-        """The global batches of an epoch."""
-        neighbours = getattr(self.parts.loss, "neighbours", None)
-        if neighbours is not None:
-            self.parts.sampler.set_neighbours(neighbours.cpu().numpy())  # pyright: ignore[reportAttributeAccessIssue]
-        return [np.asarray(batch).reshape(-1) for batch in self.parts.sampler.plan(epoch)]
+    def _turn_to(self, epoch: int, position: int) -> None:
+        """Put the sampler where the step says."""
+        sampler = self.parts.sampler
+        state = {"epoch": epoch, "position": position, "identity": sampler.identity()}
+        if isinstance(sampler, Neighbours):
+            state["neighbours"] = self.parts.loss.neighbours.cpu().numpy()  # pyright: ignore[reportCallIssue]
+        sampler.load_state_dict(state)
 
     def _teach_loss(self) -> None:
         """Some losses look at the whole training set before each epoch."""
         if not self.parts.loss.wants_embeddings:
             return
-        parts, labels = self.parts, torch.from_numpy(self.parts.sets.train.require_labels().copy())
-        z = validation.embed(self.fabric, parts.network, parts.plain, batch=self._embed_batch)
-        parts.loss.on_epoch(zip(z.split(1024), labels.to(z.device).split(1024), strict=True))
+        z, indices = self._embed(self.parts.plain)
+        labels = torch.tensor(self.parts.sets.train.require_labels(), device=z.device)[indices]
+        self.parts.loss.on_epoch(zip(z.split(1024), labels.split(1024), strict=True))
 
-    def _step(self, x: torch.Tensor, batch: np.ndarray, epoch: int) -> Outcome:
+    def _step(self, batch: Batch, epoch: int) -> Outcome:
         parts, step, t = self.parts, self.progress.step, self.recipe.train
         factor = schedule.factor(
             step, schedule=self.recipe.schedule, steps_per_epoch=parts.steps_per_epoch, total=parts.total
         )
         self.rates = optimisers.set_rates(parts.optimizer, factor)
         parts.optimizer.zero_grad(set_to_none=True)
-        x = self.fabric.to_device(x)
-        labels = torch.as_tensor(parts.sets.train.require_labels()[batch], device=self.fabric.device)
+        x = self.fabric.to_device(batch.images)
+        labels, indices = self._whole(batch)
         outcome = forward_backward(
             self.fabric, parts.network, parts.loss, x.split(t.chunk or len(x)), labels, seed=(t.seed, step)
         )
-        check_finite(outcome, images=parts.sets.train, batch=batch.tolist(), epoch=epoch, step=step)
+        check_finite(outcome, images=parts.sets.train, batch=indices.tolist(), epoch=epoch, step=step)
         self.norm = float(
             torch.nn.utils.clip_grad_norm_(
                 optimisers.trainable(parts.optimizer), self.recipe.optimizer.clip or float("inf")
@@ -110,14 +118,35 @@ class Loop:
         )
         if not np.isfinite(self.norm):
             raise RunError(
-                f"the gradient became {self.norm} at step {step} (epoch {epoch}), with a finite loss of {outcome.loss:.4g}; "
-                "nothing was updated with it: lower optimizer.lr or optimizer.clip"
+                f"the gradient became {self.norm} at step {step} (epoch {epoch}), with a finite loss of "
+                f"{outcome.loss:.4g}; nothing was updated with it: lower optimizer.lr or optimizer.clip"
             )
         parts.optimizer.step()
         if parts.ema is not None:
             parts.ema.update()
         self.progress.step += 1
         return outcome
+
+    def _whole(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Labels and image numbers of the global batch."""
+        if len(batch) * self.fabric.world_size != self.recipe.batch:
+            raise DataError(
+                f"a batch came with {len(batch) * self.fabric.world_size} of {self.recipe.batch} images, because no image "
+                f"of one of its classes can be read; take the class away. {self.loader.failures.text(most=3)}"
+            )
+        assert batch.labels is not None
+        both = torch.stack([batch.labels, batch.indices], dim=1).to(self.fabric.device)
+        labels, indices = gather(self.fabric, both).unbind(1)
+        return labels, indices
+
+    def _embed(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
+        return validation.embed(
+            self.fabric,
+            self.parts.network,
+            rows,
+            batch=self.recipe.train.chunk or 64,
+            workers=self.recipe.data.workers,
+        )
 
     def _record(self, outcome: Outcome, epoch: int, *, rate: float) -> None:
         step, lr = self.progress.step, self.rates.get("backbone", self.rates.get("head", 0.0))
@@ -146,8 +175,8 @@ class Loop:
             if parts.validation is None or parts.sets.validation is None:
                 self._save_best()
                 return
-            z = validation.embed(self.fabric, parts.network, parts.validation, batch=self._embed_batch)
-            labels = parts.sets.validation.require_labels()
+            z, indices = self._embed(parts.validation)
+            labels = parts.sets.validation.require_labels()[indices.cpu().numpy()]
             figures = validation.judge(parts.model.normalise(z), labels, v.ks) if self.first else None
             figures = self.progress.figures = self.fabric.broadcast(figures) or {}
             better = self.progress.best is None or figures[v.metric] > self.progress.best + v.min_delta
@@ -205,10 +234,6 @@ class Loop:
     def _warn(self, words: str) -> None:
         self.metrics.write("warning", step=self.progress.step, message=words)
         self.display.warn(words)
-
-    @property
-    def _embed_batch(self) -> int:
-        return self.recipe.train.chunk or 64
 
 
 @contextlib.contextmanager

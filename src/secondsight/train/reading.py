@@ -1,4 +1,4 @@
-"""From a TOML file and ``--set`` words to a ``Recipe``; a mistake is an error that says where it is and what was meant."""
+"""From a TOML file and ``--set`` words to a ``Recipe``; an error says where the mistake is and what was meant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from secondsight.train.recipe import Recipe
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    import tomli as tomllib
+    import tomli as tomllib  # pyright: ignore[reportMissingImports]
 
 
 def read(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
@@ -49,7 +49,7 @@ def make(
 
 
 def dumps(recipe: Recipe) -> str:
-    """The recipe as TOML, complete: every choice is written out, so that a later change of a default changes nothing."""
+    """The recipe as TOML with every choice written out, so that a later change of a default changes nothing."""
     return tomli_w.dumps(recipe.model_dump(mode="python", exclude_none=True))
 
 

@@ -42,13 +42,11 @@ class DataSection(Section):
     """Which images, and how they are shown."""
 
     path: str = ""  # a folder, a table, or NAME:PATH as `secondsight data list` names them; --data overrides it
-    min_images: int = Field(2, ge=1)  # drop classes with fewer images: a class of one has no pair to learn from
+    min_images: int = Field(default=2, ge=1)  # drop classes with fewer images: a class of one has no pair to learn from
     transform: Annotated[str, BeforeValidator(_known_transform)] = "random-crop"  # "resize" (the paper's) is cacheable
-    size: int | None = Field(
-        None, ge=1
-    )  # pixels a side; None = the backbone's own. More sees more, and costs its square
+    size: int | None = Field(default=None, ge=1)  # pixels a side, None = the backbone's own; costs its square
     eval_transform: Annotated[str, BeforeValidator(_known_transform)] | None = None  # None: the same, or "resize-crop"
-    workers: int | None = Field(None, ge=0)  # decoding threads; None = chosen from the cores
+    workers: int | None = Field(default=None, ge=0)  # decoding threads; None = chosen from the cores
     cache: bool | None = None  # frozen-feature cache; None = whenever a frozen prefix and a fixed transform allow it
     cache_dir: str | None = None  # where the cache lives; None = the user's cache folder
 
@@ -61,13 +59,13 @@ class ModelSection(Section):
     freeze: str | None = None  # last stage that stays as it is; freezing more is faster and overfits less on small data
     freeze_norm: bool = True  # BatchNorm keeps its ImageNet statistics: batches of few classes would spoil them
     pooling: str = "jcf-32-8"  # `secondsight poolings` lists them
-    dim: int = Field(512, ge=1)  # numbers per image; fewer are cheaper to store, 512 is the paper's
-    reduce: int = Field(256, ge=0)  # channels that the pooling sees; 0 = all of the backbone's
-    norm_exponent: float = Field(1.0, ge=0, le=1)  # 1 = ℓ2 at every location (the paper), 0 = keep its norm
+    dim: int = Field(default=512, ge=1)  # numbers per image; fewer are cheaper to store, 512 is the paper's
+    reduce: int = Field(default=256, ge=0)  # channels that the pooling sees; 0 = all of the backbone's
+    norm_exponent: float = Field(default=1.0, ge=0, le=1)  # 1 = ℓ2 at every location (the paper), 0 = keep its norm
     learn_exponent: bool = False
     backbone_options: dict[str, Any] = Field(default_factory=dict)
     pooling_options: dict[str, Any] = Field(default_factory=dict)
-    fit_images: int = Field(512, ge=0)  # images to initialise reduction and codebook from; 0 leaves them random
+    fit_images: int = Field(default=512, ge=0)  # images to initialise reduction and codebook from; 0 leaves them random
 
 
 class LossSection(Section):
@@ -77,51 +75,49 @@ class LossSection(Section):
 
 class OptimizerSection(Section):
     name: Literal["sgd", "adam", "adamw"] = "adamw"
-    lr: float = Field(1e-4, ge=0)  # the backbone's: raise until validation recall falls, then halve
-    head_lr: float | None = Field(None, ge=0)  # reduction and pooling, which start from nothing; None = 10 × lr
-    proxy_lr: float | None = Field(None, ge=0)  # the loss's own parameters; None = 100 × lr (Proxy-Anchor's advice)
-    weight_decay: float = Field(1e-4, ge=0)  # raise it when training recall runs away from validation recall
-    momentum: float = Field(0.9, ge=0, lt=1)  # sgd only
+    lr: float = Field(default=1e-4, ge=0)  # the backbone's: raise until validation recall falls, then halve
+    head_lr: float | None = Field(default=None, ge=0)  # reduction and pooling, which start from nothing; None = 10 × lr
+    proxy_lr: float | None = Field(
+        default=None, ge=0
+    )  # the loss's own parameters; None = 100 × lr (Proxy-Anchor's advice)
+    weight_decay: float = Field(default=1e-4, ge=0)  # raise it when training recall runs away from validation recall
+    momentum: float = Field(default=0.9, ge=0, lt=1)  # sgd only
     betas: Pair = (0.9, 0.999)  # adam and adamw only
-    clip: float = Field(10.0, ge=0)  # largest gradient norm, 0 = any; lower it when the loss jumps
+    clip: float = Field(default=10.0, ge=0)  # largest gradient norm, 0 = any; lower it when the loss jumps
 
 
 class ScheduleSection(Section):
     name: Literal["cosine", "step", "constant"] = "cosine"
-    warmup: float = Field(1.0, ge=0)  # epochs of linear warm-up
-    final: float = Field(0.0, ge=0, le=1)  # cosine: the share of the learning rate that is left at the end
-    every: float = Field(5.0, gt=0)  # step: epochs between two steps
-    gamma: float = Field(0.5, gt=0, le=1)  # step: what is left of the learning rate after each
+    warmup: float = Field(default=1.0, ge=0)  # epochs of linear warm-up
+    final: float = Field(default=0.0, ge=0, le=1)  # cosine: the share of the learning rate that is left at the end
+    every: float = Field(default=5.0, gt=0)  # step: epochs between two steps
+    gamma: float = Field(default=0.5, gt=0, le=1)  # step: what is left of the learning rate after each
 
 
 class TrainSection(Section):
-    epochs: int = Field(20, ge=1)
-    classes_per_batch: int = Field(16, ge=1)  # P of P×K: more classes give more negatives
-    images_per_class: int = Field(4, ge=1)  # K: pair losses need 2 or more
-    chunk: int | None = Field(
-        None, ge=1
-    )  # images at once per process; less memory, the same loss, one more forward pass
-    ema: float | None = Field(None, gt=0, lt=1)  # e.g. 0.999: validate and keep a running average of the weights
-    seed: int = Field(0, ge=0)
+    epochs: int = Field(default=20, ge=1)
+    classes_per_batch: int = Field(default=16, ge=1)  # P of P×K: more classes give more negatives
+    images_per_class: int = Field(default=4, ge=1)  # K: pair losses need 2 or more
+    chunk: int | None = Field(default=None, ge=1)  # images at once: less memory, the same loss, one more forward
+    ema: float | None = Field(default=None, gt=0, lt=1)  # e.g. 0.999: validate and keep averaged weights
+    seed: int = Field(default=0, ge=0)
     precision: Literal["32", "bf16"] = "32"  # bf16 for GPUs that have it
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    checkpoint_every: int | None = Field(None, ge=1)  # steps; None = at the end of every epoch
-    keep: int = Field(2, ge=1)  # checkpoints that are kept
-    log_every: int = Field(10, ge=1)  # steps between two lines of metrics.jsonl
-    timeout: float = Field(600.0, gt=0)  # seconds after which processes give up waiting for one that hangs
+    checkpoint_every: int | None = Field(default=None, ge=1)  # steps; None = at the end of every epoch
+    keep: int = Field(default=2, ge=1)  # checkpoints that are kept
+    log_every: int = Field(default=10, ge=1)  # steps between two lines of metrics.jsonl
+    timeout: float = Field(default=600.0, gt=0)  # seconds after which processes give up waiting for one that hangs
 
 
 class ValidationSection(Section):
-    share: float = Field(
-        0.5, ge=0, lt=1
-    )  # of the training classes, held out to choose by; 0 trains on all, keeps the last
-    fold: int = Field(0, ge=0)
-    seed: int = Field(0, ge=0)
-    every: int = Field(1, ge=1)  # epochs
+    share: float = Field(default=0.5, ge=0, lt=1)  # of the classes, held out to choose by; 0 = none, keep the last
+    fold: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0)
+    every: int = Field(default=1, ge=1)  # epochs
     ks: Integers = (1, 2, 4, 8)
     metric: str = "recall@1"  # what best/ and early stopping look at: recall@K with a K of ks, or map@r
-    patience: int | None = Field(None, ge=1)  # validations without improvement before stopping; None = never
-    min_delta: float = Field(0.0, ge=0)
+    patience: int | None = Field(default=None, ge=1)  # validations without improvement before stopping; None = never
+    min_delta: float = Field(default=0.0, ge=0)
 
     @model_validator(mode="after")
     def _known_metric(self) -> ValidationSection:

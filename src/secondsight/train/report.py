@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def write_report(loop: Loop, *, complete: bool) -> None:
-    """Write ``report.json``: the headline figures, what was trained on what, and the history of the validation figures."""
+    """Write ``report.json``: headline figures, what was trained on what, the history of the validation figures."""
     parts, progress = loop.parts, loop.progress
     rows = read_metrics(loop.directory.metrics)
     content: dict[str, Any] = {

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from secondsight.errors import RunError
 from secondsight.train import checkpoint
 from secondsight.train.assembly import Parts
 from secondsight.train.checkpoint import Checkpoint
 from secondsight.train.health import Watch
+from secondsight.train.optimisers import trainable
 from secondsight.train.recipe import Recipe
 from secondsight.train.rundir import check_same
 
@@ -27,7 +32,7 @@ class Progress:
 
 
 def capture(parts: Parts, progress: Progress, watch: Watch, *, metrics_bytes: int) -> Checkpoint:
-    """The run as it stands. Batches, learning rates and random draws follow from the step, so the step is enough for them."""
+    """The run as it stands. Batches, learning rates and random draws follow from the step, which is enough for them."""
     tensors, rest = checkpoint.flatten(parts.optimizer.state_dict(), "optimizer.")
     tensors |= {f"model.{name}": t for name, t in parts.model.state_dict().items()}
     tensors |= {f"loss.{name}": t for name, t in parts.loss.state_dict().items()}
@@ -50,13 +55,13 @@ def restore(found: Checkpoint, parts: Parts, watch: Watch, *, where: Path) -> Pr
     check_same(Recipe.model_validate(state["recipe"]), parts.recipe, where=where)
     if state["images"] != parts.sets.train.fingerprint():
         raise RunError(
-            f"{parts.sets.train.root}: not the images that {where} was trained on (files were added, removed or renamed); "
-            "put them back to go on, or start a new run with another --out"
+            f"{parts.sets.train.root}: not the images that {where} was trained on (files were added, removed or "
+            "renamed); put them back to go on, or start a new run with another --out"
         )
     parts.model.load_state_dict(checkpoint.under(found.tensors, "model."))
     parts.loss.load_state_dict(checkpoint.under(found.tensors, "loss."))
     own = parts.optimizer.state_dict()
-    own["state"] = checkpoint.unflatten(found.tensors, state["optimizer"], "optimizer.")
+    own["state"] = _laid_out(checkpoint.unflatten(found.tensors, state["optimizer"], "optimizer."), parts)
     parts.optimizer.load_state_dict(own)
     if parts.ema is not None:
         parts.ema.steps = state["ema_steps"]
@@ -64,3 +69,12 @@ def restore(found: Checkpoint, parts: Parts, watch: Watch, *, where: Path) -> Pr
             parts.ema.average[name].copy_(tensor)
     watch.restore(state["watch"])
     return Progress(**state["progress"])
+
+
+def _laid_out(state: dict[int, dict[str, Any]], parts: Parts) -> dict[int, dict[str, Any]]:
+    """Moments in the memory format of their parameters: another one may take kernels that round differently."""
+    for number, parameter in enumerate(trainable(parts.optimizer)):
+        for key, value in state.get(number, {}).items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                state[number][key] = torch.empty_like(parameter).copy_(value)
+    return state

@@ -85,7 +85,7 @@ def check_same(own: Recipe, given: Recipe, *, where: Path) -> None:
 
 
 class Metrics:
-    """``metrics.jsonl``: one JSON object a line, appended and flushed; a resumed run goes on at the byte it was saved at."""
+    """``metrics.jsonl``: one JSON object a line, appended and flushed; a resumed run goes on where it stood."""
 
     def __init__(self, path: Path, *, position: int = 0, enabled: bool = True):
         self.path, self.enabled = path, enabled
@@ -119,10 +119,4 @@ class Metrics:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Every complete line of a ``metrics.jsonl``; a last line that is still being written is left out."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    rows = []
-    for line in lines:
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows
+    return [json.loads(line) for line in lines if line.endswith("}")]

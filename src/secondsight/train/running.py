@@ -51,8 +51,8 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
             raise
         step = loop.progress.step if loop is not None else 0
         raise RunError(
-            f"process {fabric.global_rank} of {fabric.world_size} lost the others at step {step} ({_first_line(error)}): one "
-            f"of them died or hung; its own message says why. Go on from the last checkpoint with --resume"
+            f"process {fabric.global_rank} of {fabric.world_size} lost the others at step {step} "
+            f"({_first_line(error)}): one of them died or hung; its own message says why. Go on from the last checkpoint with --resume"
         ) from error
     finally:
         if torch.distributed.is_available() and torch.distributed.is_initialized():

@@ -79,22 +79,31 @@ def check(images: ImageSet, recipe: Recipe) -> None:
         )
     if p * k > len(images):
         raise DataError(
-            f"{images.root}: a batch of {p} classes × {k} images is larger than the {len(images)} training images; lower "
-            f"it: --set train.images_per_class={max(1, len(images) // p)}"
+            f"{images.root}: a batch of {p} classes × {k} images is larger than the {len(images)} training images; "
+            f"lower it: --set train.images_per_class={max(1, len(images) // p)}"
         )
 
 
 def sampler(images: ImageSet, loss: Loss, recipe: Recipe, *, rank: int, world_size: int) -> BatchSampler:
     """P×K batches; with a loss that knows its classes' neighbours, anchors with theirs."""
     labels, t = images.require_labels(), recipe.train
-    shared = {"seed": t.seed, "rank": rank, "world_size": world_size}
     neighbours = getattr(loss, "neighbours", None)
     if neighbours is None:
-        return ClassBalanced(labels, t.classes_per_batch, t.images_per_class, **shared)
+        return ClassBalanced(
+            labels, t.classes_per_batch, t.images_per_class, seed=t.seed, rank=rank, world_size=world_size
+        )
     group = _group(t.classes_per_batch, neighbours.shape[1] + 1)
     table = np.arange(len(images.classes))[:, None].repeat(max(1, group - 1), axis=1)  # until the loss has made its own
-    anchors = t.classes_per_batch // group
-    return Neighbours(labels, table, anchors=anchors, group=group, images_per_class=t.images_per_class, **shared)
+    return Neighbours(
+        labels,
+        table,
+        anchors=t.classes_per_batch // group,
+        group=group,
+        images_per_class=t.images_per_class,
+        seed=t.seed,
+        rank=rank,
+        world_size=world_size,
+    )
 
 
 def _group(classes: int, most: int) -> int:

@@ -1,12 +1,13 @@
 """One training step that is the same for one chunk or many, one process or many.
 
-The loss sees the embeddings z of the whole batch, of all chunks and all processes. Its gradient g = ∂loss/∂z is computed
-first; then each chunk's part of g is sent back through the network (Gao et al. 2021, "GradCache"), so that with W processes
+The loss sees the embeddings z of the whole batch, of all chunks and all processes. Its gradient g = ∂loss/∂z is
+computed first; then each chunk's part of g is sent back through the network (Gao et al. 2021, "GradCache"), so that
 
     ∂loss/∂θ = Σ_w Σ_chunks (∂z_chunk/∂θ)ᵀ g_chunk.
 
-DDP averages gradients over processes where this asks for their sum, so g is multiplied by W. The loss's own parameters see the
-whole batch on every process; their gradients are equal already, and are averaged only to keep rounding from driving them apart.
+DDP averages gradients over its W processes where this asks for their sum, so g is multiplied by W. The loss's own
+parameters see the whole batch on every process; their gradients are equal already, and are averaged only to keep
+rounding from driving them apart.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Outcome:
 
 
 def seed_everything(seed: int, *keys: int) -> None:
-    """Seed every global generator from (seed, keys): what a step draws depends on its number, not on what came before it."""
+    """Seed every global generator from (seed, keys): what a step draws depends on its number alone."""
     state = int(np.random.SeedSequence((seed, *keys)).generate_state(1)[0])
     random.seed(state)
     np.random.seed(state)  # noqa: NPY002 code that we call may use the global generator

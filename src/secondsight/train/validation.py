@@ -9,38 +9,55 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from secondsight.train.feeding import Feed
+from secondsight.data.batches import BatchLoader, Rows
+from secondsight.data.samplers import Sequential
 from secondsight.train.step import Network, gather
 
 
 @torch.no_grad()
 def embed(
-    fabric: Fabric, network: Network, feed: Feed, *, batch: int, tick: Callable[[int], None] = lambda n: None
-) -> Tensor:
-    """Un-normalised embeddings of every image of ``feed``, in order, the same on every process."""
-    was_training = network.training
+    fabric: Fabric,
+    network: Network,
+    rows: Rows,
+    *,
+    batch: int,
+    workers: int | None = None,
+    tick: Callable[[int], None] = lambda n: None,
+) -> tuple[Tensor, Tensor]:
+    """Un-normalised embeddings and the images' numbers, in order, the same on every process.
+
+    Images that cannot be read are left out.
+    """
+    order = Sequential(len(rows), batch * fabric.world_size, rank=fabric.global_rank, world_size=fabric.world_size)
+    was_training, device = network.training, fabric.device
     network.eval()
-    n = len(feed)
-    shares = np.array_split(np.arange(n), fabric.world_size)
-    mine = shares[fabric.global_rank]
-    rows = []
-    for x in feed.batches([mine[i : i + batch] for i in range(0, len(mine), batch)], epoch=0):
-        rows.append(network(fabric.to_device(x)).float())
-        tick(len(x) * fabric.world_size)
+    z, indices = [torch.zeros(0, network.model.dim, device=device)], [torch.zeros(0, dtype=torch.int64, device=device)]
+    for some in BatchLoader(rows, batches=order, workers=workers):
+        if len(some):
+            z.append(network(fabric.to_device(some.images)).float())
+            indices.append(some.indices.to(device))
+        tick(min(len(rows), order.position * batch * fabric.world_size))
     network.train(was_training)
-    longest = len(shares[0])
-    local = torch.cat(rows) if rows else torch.zeros(0, network.model.dim, device=fabric.device)
-    padded = torch.cat([local, local.new_zeros(longest - len(local), local.shape[1])])
-    gathered = gather(fabric, padded).unflatten(0, (fabric.world_size, longest))
-    return torch.cat([part[: len(share)] for part, share in zip(gathered, shares, strict=True)])
+    return _in_order(fabric, torch.cat(z), torch.cat(indices), most=-(-len(rows) // fabric.world_size) + len(order))
+
+
+def _in_order(fabric: Fabric, z: Tensor, indices: Tensor, *, most: int) -> tuple[Tensor, Tensor]:
+    """Every process's rows, sorted by image. Processes may have unequal numbers of rows, up to ``most``."""
+    if fabric.world_size > 1:
+        spare = most - len(z)
+        z = gather(fabric, torch.cat([z, z.new_zeros(spare, z.shape[1])]))
+        indices = gather(fabric, torch.cat([indices, indices.new_full((spare,), -1)]))
+        z, indices = z[indices >= 0], indices[indices >= 0]
+    order = indices.argsort()
+    return z[order], indices[order]
 
 
 def judge(embeddings: Tensor, labels: np.ndarray, ks: Sequence[int]) -> dict[str, float]:
-    """``recall@K`` for each K, and ``map@r``. Ties count against the query, so a collapsed embedding scores near zero."""
+    """``recall@K`` for each K, and ``map@r``. Ties count against the query: a collapsed embedding scores near zero."""
     from secondsight.functional.ranks import positive_ranks
 
     everything = torch.arange(len(labels), device=embeddings.device)
-    ranks = positive_ranks(embeddings, torch.as_tensor(labels, device=embeddings.device), everything, everything)
+    ranks = positive_ranks(embeddings, torch.tensor(labels, device=embeddings.device), everything, everything)
     found = ranks.positives > 0
     figures = {f"recall@{k}": float((ranks.first[found] <= k).double().mean()) for k in ks}
     return {**figures, "map@r": float(ranks.map_at_r[found].mean())}
