@@ -24,7 +24,7 @@ from secondsight.reduction import Reduction
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    import tomli as tomllib
+    import tomli as tomllib  # pyright: ignore[reportMissingImports]
 import tomli_w
 
 CONFIG, WEIGHTS = "config.toml", "model.safetensors"
@@ -53,6 +53,7 @@ class ModelConfig(Strict):
     backbone: dict[str, Any]
     reduction: ReductionConfig | None = None  # without it the pooling sees all channels as they are
     pooling: PoolingConfig = PoolingConfig()
+    keep: int | None = None  # numbers left of an image by a linear map after the pooling (see `secondsight compress`)
     normalise: tuple[int, ...] = ()
     """Sizes of the parts that are normalised apart and weighed by their size (an ensemble's); () normalises the whole."""
 
@@ -62,13 +63,14 @@ class Embedder(nn.Module):
 
     def __init__(self, *, config: ModelConfig, backbone: Backbone, reduction: Reduction | None, pooling: Pooling):
         super().__init__()
-        parts = config.normalise
-        if parts and sum(parts) != pooling.out_dim:
-            raise ConfigError(f"the parts {list(parts)} to normalise add up to {sum(parts)}, not to {pooling.out_dim}")
         self.config = config
         self.backbone = backbone
         self.reduction = reduction
         self.pooling = pooling
+        self.keep = nn.Parameter(torch.eye(pooling.out_dim, config.keep)) if config.keep else None
+        parts = config.normalise
+        if parts and sum(parts) != self.dim:
+            raise ConfigError(f"the parts {list(parts)} to normalise add up to {sum(parts)}, not to {self.dim}")
 
     @classmethod
     def build(
@@ -139,7 +141,8 @@ class Embedder(nn.Module):
         self, features: Float[Tensor, "b l c"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b out"]:
         """From the backbone's local features on: reduction and pooling."""
-        return self.pooling(self.reduced(features), mask, grid=grid)
+        z = self.pooling(self.reduced(features), mask, grid=grid)
+        return z if self.keep is None else z @ self.keep
 
     def reduced(self, features: Float[Tensor, "b l c"]) -> Float[Tensor, "b l d"]:
         return features if self.reduction is None else self.reduction(features)
@@ -153,7 +156,7 @@ class Embedder(nn.Module):
 
     @property
     def dim(self) -> int:
-        return self.pooling.out_dim
+        return self.config.keep or self.pooling.out_dim
 
     @torch.no_grad()
     def fit(self, batches: Iterable[Tensor], *, seed: int = 0) -> None:

@@ -13,14 +13,16 @@ T = TypeVar("T")
 
 def bar(*, unit: str = "") -> Progress:
     """A rich ``Progress`` with our columns; use it as a context manager and add tasks to it."""
+    console = Console(stderr=True)
     return Progress(
         TextColumn("[bold]{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn(f"{unit} [dim]{{task.fields[note]}}" if unit else "[dim]{task.fields[note]}"),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
+        disable=not console.is_terminal,  # a log file is no place for a bar
     )
 
 

@@ -6,6 +6,7 @@ import sys
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from secondsight.cli import backbones, data, losses, poolings
 from secondsight.errors import SecondsightError
@@ -44,5 +45,6 @@ def main() -> None:
     try:
         app()
     except SecondsightError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {error}", markup=True, highlight=False)
+        # Escaped: an error that names an extra, secondsight[lite], would lose its brackets to rich's markup.
+        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
         sys.exit(2)

@@ -111,7 +111,7 @@ class _Side(NamedTuple):
 
     x: Tensor
     h: Tensor
-    index: Tensor | None
+    which: Tensor | None
     columns: slice
 
 
@@ -120,8 +120,8 @@ def _sides(x, h, index, y, g, index2, o: int) -> list[_Side]:
     if y is None and g is None:
         return [_Side(x, h, index, slice(0, 2 * o))]
     first = _Side(x, h, index, slice(0, o))
-    second = (h, index) if g is None else (g, index2)
-    return [first, _Side(x if y is None else y, *second, slice(o, 2 * o))]
+    h2, which2 = (h, index) if g is None else (g, index2)
+    return [first, _Side(x if y is None else y, h2, which2, slice(o, 2 * o))]
 
 
 def _block(t: Tensor, images: slice, places: slice) -> Tensor:
@@ -158,7 +158,7 @@ def _jcf(
             project(
                 _block(side.x, images, places),
                 _block(side.h, images, places),
-                None if side.index is None else _block(side.index, images, places),
+                None if side.which is None else _block(side.which, images, places),
                 uv[..., side.columns],
                 None if bias is None else bias[:, side.columns],
                 out=ac[:, side.columns],
@@ -196,7 +196,7 @@ def _jcf_backward(
     o = uv.shape[-1] // 2
     gx, gh, gy, gg, guv, gbias = (_zeros(t, like=x) for t in (x, h, y, g, uv, bias))
     targets = [(gx, gh), (gx if y is None else gy, gh if g is None else gg)]
-    for images, places in _blocks(*x.shape[:2], rows):
+    for images, places in _blocks(x.shape[0], x.shape[1], rows):
         ac, spread = factors[images, places], gz[images, None, :]
         gac = torch.cat([ac[..., o:] * spread, ac[..., :o] * spread], dim=-1).view(-1, 2 * o)
         for side, (g_features, g_coefficients) in zip(_sides(x, h, index, y, g, index2, o), targets, strict=False):
@@ -204,7 +204,7 @@ def _jcf_backward(
                 gac[:, side.columns],
                 _block(side.x, images, places),
                 _block(side.h, images, places),
-                None if side.index is None else _block(side.index, images, places),
+                None if side.which is None else _block(side.which, images, places),
                 uv[..., side.columns],
                 None if bias is None else bias[:, side.columns],
                 gx=_block(g_features, images, places),

@@ -4,6 +4,7 @@ from secondsight.pooling.average import Average
 from secondsight.pooling.bilinear import Bilinear
 from secondsight.pooling.contract import Pooling
 from secondsight.pooling.jcf import JCF
+from secondsight.pooling.projection import Projected
 from secondsight.pooling.registry import POOLINGS, build, family
 
-__all__ = ["JCF", "POOLINGS", "Average", "Bilinear", "Pooling", "build", "family"]
+__all__ = ["JCF", "POOLINGS", "Average", "Bilinear", "Pooling", "Projected", "build", "family"]

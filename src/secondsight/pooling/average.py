@@ -24,9 +24,9 @@ class Average(Pooling):
         nn.init.orthogonal_(self.weight)
 
     @classmethod
-    def from_name(cls, name: str, *, in_dim: int, out_dim: int) -> Average:
+    def from_name(cls, name: str, *, in_dim: int, out_dim: int, **options) -> Average:
         numbers(name, "average", [])
-        return cls(in_dim, out_dim)
+        return cls(in_dim, out_dim, **options)
 
     def forward(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None

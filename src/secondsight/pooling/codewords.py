@@ -16,22 +16,22 @@ from secondsight.pooling.fitting import kmeans, sample
 
 
 class Assigned(NamedTuple):
-    """h(x): weights over all codewords, or (sparse) over the k that ``index`` names."""
+    """h(x): weights over all codewords, or (sparse) over the k that ``which`` names."""
 
     weights: Float[Tensor, "b l k"]
-    index: Int[Tensor, "b l k"] | None
+    which: Int[Tensor, "b l k"] | None
 
     def dense(self, codewords: int) -> Float[Tensor, "b l n"]:
-        if self.index is None:
+        if self.which is None:
             return self.weights
         zeros = self.weights.new_zeros(*self.weights.shape[:-1], codewords)
-        return zeros.scatter(-1, self.index, self.weights)
+        return zeros.scatter(-1, self.which, self.weights)
 
     def masked(self, mask: Tensor | None) -> Assigned:
         """With h(x) = 0 at locations that are not real: they then add nothing, whatever is computed from h."""
         if mask is None:
             return self
-        return Assigned(self.weights.masked_fill(~mask[..., None], 0), self.index)
+        return Assigned(self.weights.masked_fill(~mask[..., None], 0), self.which)
 
 
 class Codewords(nn.Module):
@@ -74,7 +74,7 @@ class Codewords(nn.Module):
 
     @property
     def sparse(self) -> bool:
-        """Whether only k of the N codewords are given a weight now (and ``Assigned.index`` names them)."""
+        """Whether only k of the N codewords are given a weight now (and ``Assigned.which`` names them)."""
         learning = self.straight_through and self.training and torch.is_grad_enabled()
         return self.k is not None and not learning
 

@@ -12,6 +12,7 @@ with f_p(h) = Aᵀh, f_q(h) = Bᵀh by default (truly_final_eq), and z = Σ_x z(
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypedDict
 
 import torch
 from jaxtyping import Bool, Float
@@ -23,6 +24,19 @@ from secondsight.pooling.codewords import Assigned, Codewords
 from secondsight.pooling.contract import Features, Grid, Pooling
 from secondsight.pooling.fitting import sample
 from secondsight.pooling.naming import numbers
+
+class Operands(TypedDict):
+    """What ``functional.jcf`` takes."""
+
+    x: Tensor
+    h: Tensor
+    uv: Tensor
+    bias: Tensor | None
+    index: Tensor | None
+    y: Tensor | None
+    g: Tensor | None
+    index2: Tensor | None
+
 
 Mixer = Callable[[int, int], nn.Module]
 """Makes f: R^N → R^R of the last dimension, given N and R."""
@@ -135,7 +149,7 @@ class JCF(Pooling):
         z = jcf_local(**self._operands(x, mask, y))
         return z if self.reduce == "sum" else z / _count(x, mask)[..., None]
 
-    def _operands(self, x: Tensor, mask: Tensor | None, y: Tensor | None) -> dict[str, Tensor | None]:
+    def _operands(self, x: Tensor, mask: Tensor | None, y: Tensor | None) -> Operands:
         """What the contraction takes: features, coefficients p and q, projectors, offsets."""
         x = self.checked(x, mask)
         if y is not None:
@@ -143,17 +157,19 @@ class JCF(Pooling):
             if y.shape != x.shape:
                 raise ShapeError(f"the second input {tuple(y.shape)} must have the first one's shape {tuple(x.shape)}")
         h, g = self._assign(x, mask, y)
-        uv, bias = self.uv, None if self.offset is None else nn.functional.pad(self.offset, (self.out_dim, 0))
+        uv, bias = self.uv, self._bias()
         if self.mixers and self._routes_pay():
-            uv, bias = self._unshared(bias)
+            uv, bias = self.unshared()
         elif self.mixers:
             first, second = self.mixers
             p, q = h.dense(self.codewords or 1), (g or h).dense(self.codewords or 1)
             # f may have a constant term: what is not a location must stay out of z all the same.
             h, g = Assigned(first(p), None).masked(mask), Assigned(second(q), None).masked(mask)
         h, g = self._dropped(h, g, len(uv))
-        second_part = {"g": None, "index2": None} if g is None else {"g": g.weights, "index2": g.index}
-        return {"x": x, "h": h.weights, "uv": uv, "bias": bias, "index": h.index, "y": y, **second_part}
+        second_weights, second_index = (None, None) if g is None else g
+        return Operands(
+            x=x, h=h.weights, uv=uv, bias=bias, index=h.which, y=y, g=second_weights, index2=second_index
+        )
 
     def _assign(self, x: Tensor, mask: Tensor | None, y: Tensor | None) -> tuple[Assigned, Assigned | None]:
         """h(x), and the second factor's assignment where it is another one."""
@@ -170,13 +186,26 @@ class JCF(Pooling):
         linear = all(isinstance(mixer, Linear) for mixer in self.mixers)
         return linear and book.sparse and (book.k or 0) < (self.projectors or 0)
 
-    def _unshared(self, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """One projector a codeword, U_n = Σ_r A_nr Ũ_r: the N projectors that the R shared ones stand for."""
-        a, b = (mixer.weight for mixer in self.mixers)
+    def unshared(self) -> tuple[Float[Tensor, "n d two_o"], Float[Tensor, "n two_o"] | None]:
+        """One projector a codeword, U_n = Σ_r A_nr Ũ_r, and the offsets: the N projectors that R shared ones stand for."""
+        bias = self._bias()
+        if not self.mixers:
+            return self.uv, bias
+        a, b = (mixer.weight for mixer in self.mixers if isinstance(mixer, Linear))
         uv = torch.cat([torch.tensordot(a, self.u, 1), torch.tensordot(b, self.v, 1)], dim=-1)
         if bias is None:
             return uv, None
         return uv, torch.cat([a @ bias[:, : self.out_dim], b @ bias[:, self.out_dim :]], dim=-1)
+
+    def assignments(self, x: Float[Tensor, "b l d"]) -> tuple[Float[Tensor, "b l n"], Float[Tensor, "b l n"]]:
+        """h(x) of the first and of the second factor, dense."""
+        h, g = self._assign(x, None, None)
+        n = self.codewords or 1
+        return h.dense(n), (g or h).dense(n)
+
+    def _bias(self) -> Tensor | None:
+        """[0 c]: offsets of both factors, as the contraction takes them."""
+        return None if self.offset is None else nn.functional.pad(self.offset, (self.out_dim, 0))
 
     def _dropped(self, h: Assigned, g: Assigned | None, n: int) -> tuple[Assigned, Assigned | None]:
         if not (self.training and self.dropout):
@@ -185,8 +214,8 @@ class JCF(Pooling):
         keep = keep.to(h.weights.dtype) / (1 - self.dropout)
 
         def thinned(a: Assigned) -> Assigned:
-            scale = keep if a.index is None else keep.expand(-1, a.index.shape[1], -1).gather(2, a.index)
-            return Assigned(a.weights * scale, a.index)
+            scale = keep if a.which is None else keep.expand(-1, a.which.shape[1], -1).gather(2, a.which)
+            return Assigned(a.weights * scale, a.which)
 
         return thinned(h), None if g is None else thinned(g)
 
@@ -212,9 +241,7 @@ class JCF(Pooling):
 
     def _coefficients(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """p and q of both factors, dense."""
-        h, g = self._assign(x, None, None)
-        n = self.codewords or 1
-        p, q = h.dense(n), (g or h).dense(n)
+        p, q = self.assignments(x)
         return (self.mixers[0](p), self.mixers[1](q)) if self.mixers else (p, q)
 
     @torch.no_grad()
@@ -234,7 +261,8 @@ class JCF(Pooling):
 
     def flops(self, locations: int) -> int:
         n = self.projectors or self.codewords or 1
-        active = n if not self.codebooks or (k := self.codebooks[0].k) is None else min(n, int(k))
+        book = self.codebooks[0] if self.codebooks else None
+        active = min(n, book.k or n) if isinstance(book, Codewords) else n
         assign = 2 * self.in_dim * (self.codewords or 0) * len(self.codebooks)
         mix = 4 * (self.codewords or 0) * (self.projectors or 0)
         return locations * (assign + mix + 4 * active * self.in_dim * self.out_dim + 2 * self.out_dim)
