@@ -15,6 +15,7 @@ from torch import Tensor
 
 from secondsight.functional.pairs import positives
 from secondsight.functional.rows import RowTerms, row_loss, wide
+from secondsight.functional.sorting import ascending, ascending_with_order, how_many_below
 
 
 class Hinges(NamedTuple):
@@ -101,23 +102,17 @@ def hinges(
     below: Float[Tensor, "r k"] | None = None,
 ) -> Hinges:
     """Σ relu(x_n − t_p) over each row's negatives n and real positives p; with ``below``, only where x_n < below_p."""
-    ascending = torch.where(negative, x, torch.inf).sort(dim=1).values  # what is no negative comes last
-    sums = ascending.masked_fill(ascending.isinf(), 0).cumsum(1, dtype=wide(x))
+    in_order = ascending(torch.where(negative, x, torch.inf))  # what is no negative comes last
+    sums = in_order.masked_fill(in_order.isinf(), 0).cumsum(1, dtype=wide(x))
     sums = torch.nn.functional.pad(sums, (1, 0))  # sums[i] = the sum of the i smallest
-    first = torch.searchsorted(ascending, t.contiguous(), right=True)  # x ≤ t: inactive
-    last = negative.sum(1, keepdim=True) if below is None else torch.searchsorted(ascending, below.contiguous())
+    first = torch.searchsorted(in_order, t.contiguous(), right=True)  # x ≤ t: inactive
+    last = negative.sum(1, keepdim=True) if below is None else torch.searchsorted(in_order, below.contiguous())
     count = torch.where(real, last - first, 0)
     total = torch.where(real, sums.gather(1, last.expand_as(first)) - sums.gather(1, first) - count * t.to(wide(x)), 0)
-    active = _how_many_below(t, x, real=real, strictly=True)
+    active = how_many_below(torch.where(real, t, torch.inf), x, strictly=True)
     if below is not None:
-        active = active - _how_many_below(below, x, real=real, strictly=False)
+        active -= how_many_below(torch.where(real, below, torch.inf), x, strictly=False)
     return Hinges(total.sum(), count.sum(), (active * negative).to(x.dtype), -count.to(x.dtype))
-
-
-def _how_many_below(t: Tensor, x: Tensor, *, real: Tensor, strictly: bool) -> Tensor:
-    """For each entry of x the number of real t in its row with t < x (or t ≤ x)."""
-    ascending = torch.where(real, t, torch.inf).sort(dim=1).values
-    return torch.searchsorted(ascending, x.contiguous(), right=not strictly)
 
 
 def hardest_semihard(
@@ -129,8 +124,8 @@ def hardest_semihard(
     negative, so that such a pair still learns (as TensorFlow's ``triplet_semihard_loss`` does). Returns (index, found).
     """
     negative = labels[here, None] != labels[None, :]
-    ascending, order = torch.where(negative, s, torch.inf).sort(dim=1)
-    easier = torch.searchsorted(ascending, s_ap.contiguous())  # negatives with s_an < s_ap
+    in_order, order = ascending_with_order(torch.where(negative, s, torch.inf))
+    easier = torch.searchsorted(in_order, s_ap.contiguous())  # negatives with s_an < s_ap
     n = order.gather(1, (easier - 1).clamp_min(0))
     found = negative.any(1, keepdim=True) & (easier > 0 if not fallback else torch.ones_like(easier, dtype=torch.bool))
     return n, found
