@@ -1,4 +1,4 @@
-"""The loader gives the sampler's batches whatever the number of workers, and outlives bad files, bad code and Ctrl-C."""
+"""The loader gives the batches of its sampler whatever the workers, and outlives bad files, bad code and Ctrl-C."""
 
 from __future__ import annotations
 

@@ -94,6 +94,7 @@ class BatchLoader:
         strict: bool = False,
         substitute: bool = False,
         pin_memory: bool = False,
+        patient: bool = False,
     ):
         if (batches is None) == (batch_size is None):
             raise ConfigError("a loader takes either batches (a sampler) or batch_size, not both and not neither")
@@ -109,7 +110,7 @@ class BatchLoader:
         self.substitute = substitute
         self.pin_memory = pin_memory
         self.failures = Failures()
-        self._any_read = False
+        self._any_read = patient
 
     def __len__(self) -> int:
         return len(self.batches)
