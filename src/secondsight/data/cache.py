@@ -96,8 +96,6 @@ class FeatureCache:
 
     directory: Path
     say: Callable[[str], None] = _to_stderr
-        line, markup=False, highlight=False, soft_wrap=True
-    )
 
     def features(
         self,
