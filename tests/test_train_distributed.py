@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-import train_tiny
 from safetensors.torch import load_file, save_file
 
+import train_tiny
 from secondsight import losses
 from secondsight.model import Embedder
 from secondsight.train.assembly import make_fabric

@@ -1,4 +1,4 @@
-"""Killed anywhere, a run goes on as if nothing had happened: the same weights bit for bit, the same lines of metrics."""
+"""Killed anywhere, a run goes on as if nothing had happened: the same weights bit for bit, the same metrics."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-import train_tiny
 from safetensors.torch import load_file
 
 import secondsight
+import train_tiny
 from secondsight.errors import RunError
 from secondsight.train import checkpoint, train
 from secondsight.train.rundir import read_metrics
@@ -67,36 +67,45 @@ def test_the_same_recipe_gives_the_same_weights(digits, untouched, tmp_path):
 
 
 def test_a_run_killed_twenty_times_ends_with_the_weights_of_one_that_was_not(digits, untouched, tmp_path):
-    chance, kills, attempt = random.Random(0), 0, 0
-    while kills < 20:
-        attempt += 1
-        out = tmp_path / f"run{attempt}"
-        while True:
+    chance, kills, writes = random.Random(0), 0, 0
+    for attempt in range(20):
+        out, complete = tmp_path / f"run{attempt}", False
+        while not complete:
             child = start(digits, out)
-            in_a_write = chance.random() < 0.4
-            survived = kill_in_a_write(child, out) if in_a_write else kill_after(child, chance.uniform(0, 0.6))
-            if survived:
-                break
-            kills += 1
+            if kills < 20:
+                wait_for_a_moment(child, out, chance)
+            complete = finish(child, kill=kills < 20)
+            kills += not complete
+            writes += not complete and bool(half_written(out))
         assert_same_run(out, untouched)
+        if kills >= 20:
+            break
+    assert kills == 20
+    assert writes > 2  # some of them while a checkpoint or a model was half written
 
 
-def kill_after(child, seconds: float) -> bool:
-    """Kill −9 after a while; True when the child had finished by then."""
-    child.join(seconds)
-    return finish(child)
-
-
-def kill_in_a_write(child, out: Path) -> bool:
-    """Kill −9 as soon as a half-written checkpoint (or model) is seen."""
-    before = {path.name for path in out.rglob("*.tmp")}
-    while child.is_alive() and {path.name for path in out.rglob("*.tmp")} <= before:
+def wait_for_a_moment(child, out: Path, chance: random.Random) -> None:
+    """Until a checkpoint or a model is half written, or a little after the first step, or while the run still starts."""
+    what = chance.choice(["write", "write", "step", "step", "start"])
+    before = half_written(out), size(out / "metrics.jsonl")
+    while what == "write" and child.is_alive() and half_written(out) <= before[0]:
         time.sleep(0.0005)
-    return finish(child)
+    while what == "step" and child.is_alive() and size(out / "metrics.jsonl") == before[1]:
+        time.sleep(0.0005)
+    child.join(0 if what == "write" else chance.uniform(0, 0.15))
 
 
-def finish(child) -> bool:
-    if child.is_alive():
+def half_written(out: Path) -> set[str]:
+    return {path.name for pattern in ("checkpoints/.step-*.tmp", ".best.*.tmp") for path in out.glob(pattern)}
+
+
+def size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
+
+
+def finish(child, *, kill: bool) -> bool:
+    """End the child with kill −9, or let it end by itself; whether it did."""
+    if kill and child.is_alive():
         child.kill()
     child.join()
     assert child.exitcode in (0, -9)

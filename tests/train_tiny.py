@@ -105,7 +105,9 @@ def processes() -> Any:
     import multiprocessing
 
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["train_tiny", "secondsight.train.running", "pytorch_metric_learning.losses"])
+    context.set_forkserver_preload(
+        ["pytest", "train_tiny", "secondsight.train.running", "pytorch_metric_learning.losses"]
+    )
     if (here := str(Path(__file__).parent)) not in sys.path:
         sys.path.insert(0, here)
     os.environ["PYTHONPATH"] = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])

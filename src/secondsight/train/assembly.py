@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import datetime
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from lightning_fabric import Fabric
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from secondsight import losses
-from secondsight.data import transforms
-from secondsight.data.batches import BatchLoader, Rows
-from secondsight.data.loader import Pictures
-from secondsight.data.samplers import BatchSampler, Sequential
-from secondsight.data.transforms import Transform
+from secondsight.data.samplers import BatchSampler
 from secondsight.errors import ConfigError
 from secondsight.losses import Loss
 from secondsight.model import Embedder
-from secondsight.progress import track
-from secondsight.train import optimisers
+from secondsight.train import feeding, optimisers
 from secondsight.train.ema import EMA
+from secondsight.train.feeding import Feeds
 from secondsight.train.recipe import Recipe
 from secondsight.train.sets import Sets, open_sets, sampler
 from secondsight.train.step import Network, seed_everything
@@ -40,9 +36,7 @@ class Parts:
     network: Network  # wrapped by fabric
     optimizer: torch.optim.Optimizer
     sampler: BatchSampler
-    rows: Rows  # the training images as the network learns from them
-    plain: Rows  # the same as evaluation sees them
-    validation: Rows | None
+    feeds: Feeds
     ema: EMA | None
 
     @property
@@ -109,7 +103,7 @@ def _live_norms(model: Embedder) -> bool:
     return any(isinstance(module, _BatchNorm) and module.training for module in model.modules())
 
 
-def assemble(recipe: Recipe, fabric: Fabric, *, fit: bool) -> Parts:
+def assemble(recipe: Recipe, fabric: Fabric, *, fit: bool, say: Callable[[str], None]) -> Parts:
     """Build everything; with ``fit`` the reduction and the pooling are initialised from the training images."""
     sets = open_sets(recipe)
     if recipe.batch % fabric.world_size or recipe.train.classes_per_batch % fabric.world_size:
@@ -118,14 +112,11 @@ def assemble(recipe: Recipe, fabric: Fabric, *, fit: bool) -> Parts:
             "make train.classes_per_batch a multiple of the number of processes"
         )
     model, loss = build_model(recipe, len(sets.train.classes))
-    size = recipe.data.size or model.backbone.preprocessing.size
-    transform, plain = _transforms(recipe, size)
-    rows = Pictures(sets.train, transform, seed=recipe.train.seed)
-    plain_rows = Pictures(sets.train, plain)
+    feeds = feeding.build(recipe, sets, model, device=fabric.device, say=say)
     if fit and recipe.model.fit_images:
-        _fit(model, plain_rows, recipe)
+        feeding.fit(model, feeds, recipe, device=fabric.device)
     optimizer = optimisers.build(model, loss, recipe.optimizer)
-    network = Network(model, cached=False, size=(size, size))
+    network = Network(model, cached=feeds.cached, size=feeds.size)
     wrapped, optimizer = fabric.setup(network, optimizer)
     loss.to(fabric.device)
     if fabric.world_size > 1:
@@ -139,35 +130,6 @@ def assemble(recipe: Recipe, fabric: Fabric, *, fit: bool) -> Parts:
         network=wrapped,  # pyright: ignore[reportArgumentType]
         optimizer=optimizer,  # pyright: ignore[reportArgumentType]
         sampler=sampler(sets.train, loss, recipe, rank=fabric.global_rank, world_size=fabric.world_size),
-        rows=rows,
-        plain=plain_rows,
-        validation=None if sets.validation is None else Pictures(sets.validation, plain),
+        feeds=feeds,
         ema=None if recipe.train.ema is None else EMA(model, recipe.train.ema),
     )
-
-
-def _transforms(recipe: Recipe, size: int) -> tuple[Transform, Transform]:
-    """How images are shown in training, and in evaluation: the same where that is deterministic, else a centre crop."""
-    transform = transforms.build(recipe.data.transform, size)
-    if recipe.data.eval_transform is not None:
-        return transform, transforms.build(recipe.data.eval_transform, size)
-    return transform, transform if transform.deterministic else transforms.build("resize-crop", size)
-
-
-def _fit(model: Embedder, rows: Rows, recipe: Recipe) -> None:
-    """Initialise from a sample of the training images, spread over all of them."""
-    stride = max(1, len(rows) // recipe.model.fit_images)
-    loader = BatchLoader(rows, batches=_Strided(len(rows), 32, stride), workers=recipe.data.workers)
-    model.fit((batch.images for batch in track(loader, "initialising") if len(batch)), seed=recipe.train.seed)
-
-
-class _Strided(Sequential):
-    """Every ``stride``-th image."""
-
-    def __init__(self, n: int, batch_size: int, stride: int):
-        super().__init__(n, batch_size)
-        self.stride = stride
-
-    def plan(self, epoch: int) -> list[np.ndarray]:
-        chosen = np.arange(0, self.n, self.stride)
-        return [chosen[i : i + self.batch_size] for i in range(0, len(chosen), self.batch_size)]

@@ -32,7 +32,7 @@ class Loop:
         self.progress = Progress()
         self.watch = Watch(parts.loss)
         self.loader = BatchLoader(
-            parts.rows,
+            parts.feeds.train,
             batches=parts.sampler,
             workers=parts.recipe.data.workers,
             substitute=True,
@@ -94,7 +94,7 @@ class Loop:
         """Some losses look at the whole training set before each epoch."""
         if not self.parts.loss.wants_embeddings:
             return
-        z, indices = self._embed(self.parts.plain)
+        z, indices = self._embed(self.parts.feeds.plain)
         labels = torch.tensor(self.parts.sets.train.require_labels(), device=z.device)[indices]
         self.parts.loss.on_epoch(zip(z.split(1024), labels.split(1024), strict=True))
 
@@ -131,8 +131,8 @@ class Loop:
         """Labels and image numbers of the global batch."""
         if len(batch) * self.fabric.world_size != self.recipe.batch:
             raise DataError(
-                f"a batch came with {len(batch) * self.fabric.world_size} of {self.recipe.batch} images, because no image "
-                f"of one of its classes can be read; take the class away. {self.loader.failures.text(most=3)}"
+                f"a batch came with {len(batch) * self.fabric.world_size} of {self.recipe.batch} images, because no "
+                f"image of one of its classes can be read; take the class away. {self.loader.failures.text(most=3)}"
             )
         assert batch.labels is not None
         both = torch.stack([batch.labels, batch.indices], dim=1).to(self.fabric.device)
@@ -172,10 +172,10 @@ class Loop:
         if epoch % v.every and epoch != self.recipe.train.epochs:
             return
         with parts.ema.applied() if parts.ema is not None else contextlib.nullcontext():
-            if parts.validation is None or parts.sets.validation is None:
+            if parts.feeds.validation is None or parts.sets.validation is None:
                 self._save_best()
                 return
-            z, indices = self._embed(parts.validation)
+            z, indices = self._embed(parts.feeds.validation)
             labels = parts.sets.validation.require_labels()[indices.cpu().numpy()]
             figures = validation.judge(parts.model.normalise(z), labels, v.ks) if self.first else None
             figures = self.progress.figures = self.fabric.broadcast(figures) or {}

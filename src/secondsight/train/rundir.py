@@ -15,7 +15,7 @@ from secondsight.errors import RunError
 from secondsight.train import checkpoint, reading
 from secondsight.train.recipe import Recipe
 
-FREE = frozenset({"data.path", "data.workers", "data.cache", "data.cache_dir", "train.keep", "train.timeout"})
+FREE = frozenset({"data.path", "data.workers", "data.cache_dir", "train.keep", "train.timeout"})
 """Keys that a resumed run may change, because they change no number. (The images are checked by their fingerprint.)"""
 
 
@@ -40,7 +40,8 @@ class RunDirectory:
             if self.config.exists():
                 check_same(reading.read(self.config), recipe, where=self.path)
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            files.write_text(self.config, reading.dumps(recipe))
+            if (text := reading.dumps(recipe)) != (self.config.read_text("utf-8") if self.config.exists() else None):
+                files.write_text(self.config, text)
         except OSError as error:
             raise RunError(
                 f"{self.path}: cannot be written: {error.strerror}; choose another place with --out"

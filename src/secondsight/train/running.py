@@ -41,7 +41,7 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
         fresh = not checkpoint.listing(directory.checkpoints)
         if resume and fresh:
             display.say(f"{directory.path} has no checkpoint yet: starting from the beginning")
-        loop = Loop(assemble(recipe, fabric, fit=fresh), directory, display)
+        loop = Loop(assemble(recipe, fabric, fit=fresh, say=display.say), directory, display)
         complete = loop.run()
         if loop.first:
             with directory.writing():
@@ -52,7 +52,8 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
         step = loop.progress.step if loop is not None else 0
         raise RunError(
             f"process {fabric.global_rank} of {fabric.world_size} lost the others at step {step} "
-            f"({_first_line(error)}): one of them died or hung; its own message says why. Go on from the last checkpoint with --resume"
+            f"({_first_line(error)}): one of them died or hung; its own message says why. Go on from the "
+            "last checkpoint with --resume"
         ) from error
     finally:
         if torch.distributed.is_available() and torch.distributed.is_initialized():

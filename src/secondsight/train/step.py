@@ -34,9 +34,9 @@ class Network(nn.Module):
         self.model, self.cached, self.size = model, cached, size
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.cached:
-            return self.model.raw(x)
-        return self.model.pool(self.model.backbone.live_part(x), grid=self.model.backbone.grid(*self.size))
+        backbone = self.model.backbone
+        features = backbone.live_part(x) if self.cached else backbone(x)
+        return self.model.pool(features, grid=backbone.grid(*self.size))
 
 
 @dataclass(frozen=True)
