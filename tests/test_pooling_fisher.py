@@ -76,7 +76,7 @@ def test_fisher_vector_is_the_gradient_of_the_log_likelihood_times_root_inverse_
     weights, means, variances = gmm()
     x = draw(6, weights, means, variances)
     mu, sigma = means.clone().requires_grad_(), variances.sqrt().requires_grad_()
-    log_joint(x, weights, mu, sigma.square()).logsumexp(1).mean().backward()
+    log_joint(x, x.square(), weights, mu, sigma.square()).logsumexp(1).mean().backward()
     # the information of μ is π/σ², that of σ is 2π/σ² (Perronnin & Dance 2007)
     root = variances.sqrt() / weights.sqrt()[:, None]
     expected = torch.cat([(mu.grad * root).flatten(), (sigma.grad * root / math.sqrt(2)).flatten()])
@@ -144,7 +144,7 @@ def test_log_joint_and_posteriors_are_those_of_scikit_learn():
     oracle.weights_, oracle.means_, oracle.covariances_ = weights.numpy(), means.numpy(), variances.numpy()
     oracle.precisions_cholesky_ = 1 / variances.sqrt().numpy()
     x = draw(50, weights, means, variances)
-    joint = log_joint(x, weights, means, variances)
+    joint = log_joint(x, x.square(), weights, means, variances)
     torch.testing.assert_close(joint.logsumexp(1), torch.from_numpy(oracle.score_samples(x.numpy())))
     torch.testing.assert_close(joint.softmax(1), torch.from_numpy(oracle.predict_proba(x.numpy())))
     torch.testing.assert_close(fisher((weights, means, variances)).posteriors(x[None])[0], joint.softmax(1))
@@ -153,7 +153,7 @@ def test_log_joint_and_posteriors_are_those_of_scikit_learn():
 def test_quadratics_are_squared_distances():
     x, mu, precision = torch.randn(7, D), torch.randn(N, D), torch.rand(N, D)
     expected = ((x[:, None] - mu).square() * precision).sum(-1)
-    torch.testing.assert_close(quadratics(x, mu, precision), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(quadratics(x, x.square(), mu, precision), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_the_mixture_found_is_one_that_scikit_learn_would_not_change():

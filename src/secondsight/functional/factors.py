@@ -27,8 +27,8 @@ class Covariances(NamedTuple):
 
     precision: Tensor  # (n, d)     1 / Ψ
     r: Tensor  # (n, f, d)  C⁻¹ΛᵀΨ⁻¹
-    c: Tensor  # (n, f, f)  Cholesky factor of I + ΛᵀΨ⁻¹Λ
-    log_det: Tensor  # (n,)   log|S|
+    inverse_c: Tensor  # (n, f, f)  of the Cholesky factor of I + ΛᵀΨ⁻¹Λ
+    log_det: Tensor  # (n,)       log|S|
 
 
 def covariances(loadings: Float[Tensor, "n d f"], noise: Float[Tensor, "n d"]) -> Covariances:
@@ -36,9 +36,9 @@ def covariances(loadings: Float[Tensor, "n d f"], noise: Float[Tensor, "n d"]) -
     scaled = (loadings / noise[..., None]).transpose(1, 2)  # ΛᵀΨ⁻¹
     eye = torch.eye(loadings.shape[2], dtype=loadings.dtype, device=loadings.device)
     c = torch.linalg.cholesky(eye + scaled @ loadings)
-    r = torch.linalg.solve_triangular(c, scaled, upper=False)
+    inverse_c = torch.linalg.solve_triangular(c, eye.expand_as(c), upper=False)
     log_det = noise.log().sum(1) + 2 * c.diagonal(dim1=1, dim2=2).log().sum(1)
-    return Covariances(1 / noise, r, c, log_det)
+    return Covariances(1 / noise, inverse_c @ scaled, inverse_c, log_det)
 
 
 def projections(x: Float[Tensor, "*m d"], mu: Float[Tensor, "n d"], cov: Covariances) -> Float[Tensor, "*m n f"]:
@@ -50,6 +50,7 @@ def projections(x: Float[Tensor, "*m d"], mu: Float[Tensor, "n d"], cov: Covaria
 
 def mfa_log_joint(
     x: Float[Tensor, "*m d"],
+    x2: Float[Tensor, "*m d"],
     weights: Float[Tensor, " n"],
     mu: Float[Tensor, "n d"],
     cov: Covariances,
@@ -57,7 +58,7 @@ def mfa_log_joint(
 ) -> Float[Tensor, "*m n"]:
     """log π_k + log N(x; μ_k, S_k), with rᵀS⁻¹r = rᵀΨ⁻¹r − ‖Rr‖²; ``p`` is ``projections(x, mu, cov)``."""
     constant = weights.log() - 0.5 * (cov.log_det + mu.shape[1] * LOG_2PI)
-    return constant - 0.5 * (quadratics(x, mu, cov.precision) - p.square().sum(-1))
+    return constant - 0.5 * (quadratics(x, x2, mu, cov.precision) - p.square().sum(-1))
 
 
 def weighted_moments(
@@ -84,9 +85,8 @@ def mfa_scores(
 ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b n f d"]]:
     """(G_μ, G_Λ transposed) from ``weighted_moments``: gradients of the log-likelihood with respect to μ_k and Λ_k."""
     inner = apply_inverse(cov, cross) - s0[..., None, None] * cov.r
-    # (… ) C⁻¹ on the F side: with rows for factors that is C⁻ᵀ from the left
-    g_loadings = torch.linalg.solve_triangular(cov.c.transpose(1, 2), inner, upper=True)
-    return apply_inverse(cov, s1[:, :, None])[:, :, 0], g_loadings
+    # (…) C⁻¹ on the F side: with rows for factors that is C⁻ᵀ from the left
+    return apply_inverse(cov, s1[:, :, None])[:, :, 0], cov.inverse_c.transpose(1, 2) @ inner
 
 
 def information(weights: Float[Tensor, " n"], cov: Covariances) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n f d"]]:
@@ -96,9 +96,8 @@ def information(weights: Float[Tensor, " n"], cov: Covariances) -> tuple[Float[T
     (S⁻¹)_jj and (S⁻¹)_jj (ΛᵀS⁻¹Λ)_ff + (S⁻¹Λ)²_jf.
     """
     diagonal = (cov.precision - cov.r.square().sum(1)).clamp_min(1e-6 * cov.precision)
-    inverse_c = torch.linalg.solve_triangular(cov.c, torch.eye(cov.c.shape[1]).to(cov.c), upper=False)
-    explained = 1 - inverse_c.square().sum(1)  # diag(I − M⁻¹), (n, f)
-    s_inverse_loadings = torch.linalg.solve_triangular(cov.c.transpose(1, 2), cov.r, upper=True)
+    explained = 1 - cov.inverse_c.square().sum(1)  # diag(I − M⁻¹), (n, f)
+    s_inverse_loadings = cov.inverse_c.transpose(1, 2) @ cov.r
     spread = diagonal[:, None] * explained.clamp_min(0)[..., None] + s_inverse_loadings.square()
     # a factor that is zero has a zero score: the floor keeps 0 / 0 at 0
     spread = spread.clamp_min(1e-6 * diagonal[:, None])

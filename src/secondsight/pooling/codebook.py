@@ -25,6 +25,10 @@ FIT_POINTS = 2**17
 """Local features that a fit looks at, drawn from the whole stream with equal chances (128 MB at d = 256); 0 is all."""
 
 
+PIECE = 2**19
+"""Numbers of x in a piece: 2 MB in float32."""
+
+
 class Codebook(Pooling):
     """A pooling whose output is a sum over locations, one or more blocks for every codeword, and a normalisation of it.
 
@@ -41,6 +45,9 @@ class Codebook(Pooling):
 
     learned: ClassVar[bool] = False
     """Whether the codebook is a set of parameters (which start at random) or must be fitted before use."""
+
+    piecewise: ClassVar[bool] = False
+    """Whether to take a few images at a time on a CPU: intermediates as large as x then stay in the cache."""
 
     def __init__(
         self, in_dim: int, blocks: tuple[int, int], *, normalise: str, power: float = 0.5, fit_points: int = FIT_POINTS
@@ -89,7 +96,7 @@ class Codebook(Pooling):
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b out"]:
         with full_precision(self._prepared(x, mask)) as x:
-            return normalise_blocks(self.sums(x, mask, grid), self.normalise, self.power)
+            return normalise_blocks(self._sums_by_pieces(x, mask, grid), self.normalise, self.power)
 
     def local(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
@@ -101,6 +108,13 @@ class Codebook(Pooling):
             )
         with full_precision(self._prepared(x, mask)) as x:
             return self.terms(x, mask, grid).flatten(2)
+
+    def _sums_by_pieces(self, x: Tensor, mask: Tensor | None, grid: Grid | None) -> Tensor:
+        images = max(1, PIECE // max(1, x[0].numel() if len(x) else 1))
+        if not self.piecewise or x.device.type != "cpu" or len(x) <= images or torch.compiler.is_exporting():
+            return self.sums(x, mask, grid)
+        masks = [None] * len(x) if mask is None else mask.split(images)
+        return torch.cat([self.sums(part, its, grid) for part, its in zip(x.split(images), masks, strict=False)])
 
     def _prepared(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if not self._ready:

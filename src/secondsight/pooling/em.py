@@ -16,7 +16,6 @@ from torch import Tensor
 
 from secondsight.errors import DataError, ShapeError
 from secondsight.functional.factors import covariances, mfa_log_joint, projections, weighted_moments
-from secondsight.functional.gaussians import log_joint
 from secondsight.functional.residuals import nearest_codeword
 from secondsight.pooling.contract import Features
 from secondsight.pooling.fitting import chunks, kmeans, sample
@@ -158,12 +157,12 @@ def _expectation(features: Features, mixture: Mixture, centre: Tensor) -> tuple[
     totals, likelihood = None, 0.0
     for block in _blocks(features):
         x = block - centre
-        p = projections(x, mu, cov)
-        joint = mfa_log_joint(x, weights, mu, cov, p) if p.shape[-1] else log_joint(x, weights, mu, variances)
+        x2, p = x.square(), projections(x, mu, cov)
+        joint = mfa_log_joint(x, x2, weights, mu, cov, p)
         evidence = joint.logsumexp(1, keepdim=True)
         gamma = (joint - evidence).exp()
         s0, s1, cross = (t[0] for t in weighted_moments(x[None], gamma[None], mu, p[None]))
-        s2 = gamma.T @ x.square() - mu * (2 * s1 + s0[:, None] * mu)
+        s2 = gamma.T @ x2 - mu * (2 * s1 + s0[:, None] * mu)
         fresh = _Statistics(s0, s1, s2, cross, torch.einsum("mn,mnf->nf", gamma, p))
         totals = fresh if totals is None else _Statistics(*(a + b for a, b in zip(totals, fresh, strict=True)))
         likelihood += evidence.sum().item()
@@ -180,11 +179,9 @@ def _maximisation(mixture: Mixture, s: _Statistics, least: Tensor) -> Mixture:
     """
     cov = covariances(mixture.loadings, mixture.variances)
     f = mixture.loadings.shape[2]
-    upper = cov.c.transpose(1, 2)
-    wr = torch.linalg.solve_triangular(upper, s.cross, upper=True)  # Σγ w rᵀ
-    w = torch.linalg.solve_triangular(upper, s.first[..., None], upper=True)  # Σγ w
-    beta = torch.linalg.solve_triangular(upper, cov.r, upper=True)  # E[z | x] = β r
-    inverse_m = torch.cholesky_inverse(cov.c)
+    upper = cov.inverse_c.transpose(1, 2)
+    wr, w = upper @ s.cross, upper @ s.first[..., None]  # Σγ w rᵀ and Σγ w
+    beta, inverse_m = upper @ cov.r, upper @ cov.inverse_c  # E[z | x] = β r, Cov[z | x] = M⁻¹
     s0 = s.s0.clamp_min(1e-12)
     zz = torch.empty(len(s0), f + 1, f + 1).to(wr)
     zz[:, :f, :f] = wr @ beta.transpose(1, 2) + s0[:, None, None] * inverse_m

@@ -26,6 +26,7 @@ class FisherVector(Codebook):
     """
 
     family = "fisher"
+    piecewise = True
 
     def __init__(self, in_dim: int, *, codewords: int = 16, normalise: str = "sqrt-l2", fit_points: int = FIT_POINTS):
         at_least_one(self.family, codewords=codewords)
@@ -53,11 +54,15 @@ class FisherVector(Codebook):
     def posteriors(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l n"]:
         """γ_k(x): the chance that each location comes from each Gaussian."""
         centre = self._centre()
-        joint = log_joint(x - centre, self.weights, self.means - centre, self.variances)
-        return masked(joint.softmax(-1), mask)
+        x = x - centre
+        return self._gamma(x, x.square(), self.means - centre, mask)
 
     def _centre(self) -> Tensor:
+        """Subtracted from x and μ alike: it changes nothing but the rounding."""
         return self.weights @ self.means
+
+    def _gamma(self, x: Tensor, x2: Tensor, mu: Tensor, mask: Tensor | None) -> Tensor:
+        return masked(log_joint(x, x2, self.weights, mu, self.variances).softmax(-1), mask)
 
     def _scale(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """1 / (T√π_k), as (b, n, 1)."""
@@ -68,8 +73,8 @@ class FisherVector(Codebook):
     ) -> Float[Tensor, "b blocks d"]:
         centre = self._centre()
         x, mu = x - centre, self.means - centre
-        gamma = masked(log_joint(x, self.weights, mu, self.variances).softmax(-1), mask)
-        parts = fisher_sums(x, gamma, mu, self.variances.rsqrt())
+        x2 = x.square()
+        parts = fisher_sums(x, x2, self._gamma(x, x2, mu, mask), mu, self.variances.rsqrt())
         return torch.cat([part * self._scale(x, mask) for part in parts], dim=1)
 
     def terms(
@@ -98,6 +103,7 @@ class FisherNet(Codebook):
     """
 
     family = "fishernet"
+    piecewise = True
     learned = True
 
     def __init__(
@@ -132,14 +138,15 @@ class FisherNet(Codebook):
     def posteriors(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l n"]:
         """γ_k(x): how much of each location goes to each Gaussian."""
         centre = self._centre()
-        return self._gamma(x - centre, -self.bias - centre, mask)
+        x = x - centre
+        return self._gamma(x, x.square(), -self.bias - centre, mask)
 
     def _centre(self) -> Tensor:
         """Subtracted from x and μ alike: it changes nothing but the rounding."""
         return -self.bias.detach().mean(0)
 
-    def _gamma(self, x: Tensor, mu: Tensor, mask: Tensor | None) -> Tensor:
-        logits = -0.5 * quadratics(x, mu, self.weight.square())
+    def _gamma(self, x: Tensor, x2: Tensor, mu: Tensor, mask: Tensor | None) -> Tensor:
+        logits = -0.5 * quadratics(x, x2, mu, self.weight.square())
         if self.log_prior is not None:
             logits = logits + self.log_prior + self.weight.abs().clamp_min(1e-12).log().sum(1)
         return masked(logits.softmax(-1), mask)
@@ -154,7 +161,8 @@ class FisherNet(Codebook):
     ) -> Float[Tensor, "b blocks d"]:
         centre = self._centre()
         x, mu = x - centre, -self.bias - centre
-        parts = fisher_sums(x, self._gamma(x, mu, mask), mu, self.weight)
+        x2 = x.square()
+        parts = fisher_sums(x, x2, self._gamma(x, x2, mu, mask), mu, self.weight)
         return torch.cat([part * self._scale(x, mask) for part in parts], dim=1)
 
     def terms(

@@ -32,6 +32,7 @@ class _FactorAnalysers(Codebook):
     """What the fitted and the learned form share: all but where the mixture's numbers live."""
 
     numbers = ("codewords", "factors")
+    piecewise = True
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class _FactorAnalysers(Codebook):
         centre = (weights @ mu).detach()
         x, mu, cov = x - centre, mu - centre, covariances(loadings, noise)
         p = projections(x, mu, cov)
-        return x, mu, cov, masked(mfa_log_joint(x, weights, mu, cov, p).softmax(-1), mask), p
+        return x, mu, cov, masked(mfa_log_joint(x, x.square(), weights, mu, cov, p).softmax(-1), mask), p
 
     def posteriors(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l n"]:
         """γ_k(x): the chance that each location comes from each component."""
