@@ -22,11 +22,11 @@ class Adapted(Backbone):
 
     splits = False
 
-    def __init__(self, network: nn.Module, *, name: str, preprocessing: Preprocessing, patch: tuple[int, int] | None):
+    def __init__(self, network: nn.Module, *, name: str, preprocessing: Preprocessing):
         super().__init__(out_dim=1, preprocessing=preprocessing, stages=_stage_paths(network))
         self.name = name
         self.network = network
-        self.patch = patch  # pixels a token covers, where the output is tokens
+        self.extra_tokens: int | None = None  # tokens that belong to no place; None where the output is a map
         self._grids: dict[tuple[int, int], tuple[int, int]] = {}
         self._unused: set[str] = set()
 
@@ -40,29 +40,31 @@ class Adapted(Backbone):
         """A four-dimensional output as (B, h, w, C)."""
         return x.permute(0, 2, 3, 1)
 
+    def patches(self, height: int, width: int) -> tuple[int, int]:
+        """(h, w) of the patch tokens, where the output is tokens."""
+        raise NotImplementedError
+
     # What every adapter does.
 
     def run(self, x: Tensor, start: int, stop: int) -> Tensor:
         if start == stop:
             return x
-        height, width = x.shape[-2:]
         y = self.features(x)
-        if y.ndim == 4:
+        if self.extra_tokens is None:
             return self.as_map(y).flatten(1, 2)
-        h, w = self._patches(height, width)
-        extra = y.shape[1] - h * w
-        if y.ndim != 3 or not 0 <= extra <= 16:
-            raise ConfigError(
-                f"{self.name}: cannot tell local features in its output {tuple(y.shape)} for a {height}×{width} image"
+        h, w = self.patches(*x.shape[-2:])
+        if y.shape[1] != self.extra_tokens + h * w:
+            raise ShapeError(
+                f"{self.name}: {y.shape[1]} tokens for an image of {x.shape[-2]}×{x.shape[-1]} pixels, not {h}×{w}"
             )
-        return y[:, extra:]  # class and register tokens come first and belong to no place
+        return y[:, self.extra_tokens :]  # class and register tokens come first
 
     def tokens(self, x: Tensor) -> Tensor:
         return x
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
-        if self.patch is not None:
-            return self._patches(height, width)
+        if self.extra_tokens is not None:
+            return self.patches(height, width)
         if (height, width) not in self._grids:
             # Nobody but the network knows how it rounds; one blank image tells.
             modes = {module: module.training for module in self.network.modules()}
@@ -107,32 +109,38 @@ class Adapted(Backbone):
             raise UnknownName(f"stage of {self.name}", stage, [*self.stages, "all"])
         return under[-1] + 1
 
-    def _patches(self, height: int, width: int) -> tuple[int, int]:
-        if self.patch is None:
-            raise ConfigError(f"{self.name}: its output is a row of tokens and nothing tells how they lie in the image")
-        return height // self.patch[0], width // self.patch[1]
-
     def _blank(self, height: int, width: int) -> Tensor:
         weight = next(self.network.parameters())
         return torch.zeros(1, 3, height, width, dtype=weight.dtype, device=weight.device)
 
     def probe(self) -> None:
-        """Learn from a blank image ``out_dim``, and which parameters do not touch local features (poolers, heads).
+        """Learn from a blank image how the network answers, and which of its parameters play no part in that.
 
-        These are never trained: a data-parallel trainer would wait for their gradient, weight decay would move them.
+        The latter (poolers, heads, mask tokens) are never trained: a data-parallel trainer would wait for their gradient,
+        and weight decay would move them.
         """
         self.network.eval()
         size = self.preprocessing.size
         with torch.enable_grad():
-            features = self.run(self._blank(size, size), 0, len(self.stages))
-        if features.shape[1] == 0:
-            raise ShapeError(f"{self.name}: no local features at its own input size of {size} pixels")
-        self.out_dim = features.shape[-1]
+            features = self.features(self._blank(size, size))
+        if features.ndim == 3:
+            h, w = self.patches(size, size)
+            self.extra_tokens = features.shape[1] - h * w
+            if not 0 <= self.extra_tokens <= 16:
+                raise ConfigError(
+                    f"{self.name}: no patch tokens in its output {tuple(features.shape)} at {size} pixels"
+                )
+            self.out_dim = features.shape[-1]
+        else:
+            self.out_dim = self.as_map(features).shape[-1]
         used = _leaves(features)
         for name, parameter in self.network.named_parameters():
             if parameter not in used:
                 self._unused.add(name)
                 parameter.requires_grad_(False)
+        self.stages = tuple(
+            stage for stage in self.stages if any(p in used for p in self.network.get_submodule(stage).parameters())
+        )
 
 
 def _leaves(output: Tensor) -> set[Tensor]:
@@ -143,8 +151,9 @@ def _leaves(output: Tensor) -> set[Tensor]:
         if node is None or node in seen:
             continue
         seen.add(node)
-        if hasattr(node, "variable"):  # a node that accumulates the gradient of a leaf
-            found.add(node.variable)
+        leaf = getattr(node, "variable", None)  # only nodes that accumulate the gradient of a leaf have one
+        if leaf is not None:
+            found.add(leaf)
         queue.extend(parent for parent, _ in node.next_functions)
     return found
 

@@ -33,6 +33,9 @@ class Backbone(nn.Module):
     default_weights: str | None = None
     """What ``weights="default"`` means: ``package``, ``hub:…``, or None where there is nothing to fetch."""
 
+    leaves_out: tuple[str, ...] = ("fc.", "_fc.", "classifier.", "head.", "pre_logits.")
+    """Beginnings of names that a weight file may hold and the network has no use for: heads of classifiers."""
+
     scale: Tensor
     shift: Tensor
 

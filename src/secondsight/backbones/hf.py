@@ -51,25 +51,31 @@ class HFBackbone(Adapted):
     """A network of transformers: its ``last_hidden_state``."""
 
     def __init__(self, network: nn.Module, *, name: str, preprocessing: Preprocessing):
-        super().__init__(network, name=name, preprocessing=preprocessing, patch=_patch(network.config))
+        super().__init__(network, name=name, preprocessing=preprocessing)
         self.options = {"architecture": _architecture(network.config)}
         # Plain ViTs insist on the size of their position grid unless told to interpolate it.
         knows = "interpolate_pos_encoding" in inspect.signature(network.forward).parameters
         self._asks = {"interpolate_pos_encoding": True} if knows else {}
         self.probe()
 
+    network: Any
+
     def features(self, x: Tensor) -> Tensor:
         return self.network(pixel_values=x, **self._asks).last_hidden_state
 
-
-def _patch(config: Any) -> tuple[int, int] | None:
-    """Pixels that one token of the last layer covers; hierarchical transformers halve the grid between their stages."""
-    patch = getattr(config, "patch_size", None)
-    if patch is None:
-        return None
-    height, width = (patch, patch) if isinstance(patch, int) else patch
-    merged = 2 ** (len(getattr(config, "depths", [0])) - 1)
-    return height * merged, width * merged
+    def patches(self, height: int, width: int) -> tuple[int, int]:
+        config = self.network.config
+        patch = getattr(config, "patch_size", None)
+        if patch is None:
+            raise ConfigError(
+                f"{self.name}: its output is a row of tokens, and its config has no patch_size to place them"
+            )
+        down, right = (patch, patch) if isinstance(patch, int) else patch
+        merges = len(getattr(config, "depths", [0])) - 1
+        if merges == 0:
+            return height // down, width // right
+        # Hierarchical transformers (Swin) merge 2×2 tokens between stages, and pad wherever the grid is odd.
+        return -(-height // (down * 2**merges)), -(-width // (right * 2**merges))
 
 
 def _architecture(config: Any) -> str:

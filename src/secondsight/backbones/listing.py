@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch import Tensor, nn
 
 from secondsight.backbones.backbone import Backbone
 from secondsight.backbones.registry import BACKBONES, build
@@ -17,18 +17,25 @@ def listing() -> list[dict[str, Any]]:
 
 
 def gflops(backbone: Backbone, size: int | None = None) -> float:
-    """10⁹ floating-point operations (a multiply-add is two) for one image of ``size`` × ``size`` pixels."""
+    """10⁹ floating-point operations (a multiply-add is two) of its convolutions for one square image."""
     size = backbone.preprocessing.size if size is None else size
-    weight = next(backbone.parameters())
-    counter = FlopCounterMode(display=False)
-    with counter, torch.no_grad():
-        backbone.eval()(torch.zeros(1, 3, size, size, dtype=weight.dtype, device=weight.device))
-    return counter.get_total_flops() / 1e9
+    operations = []
+
+    def count(convolution: nn.Module, _, output: Tensor) -> None:
+        assert isinstance(convolution, nn.Conv2d)
+        operations.append(2 * convolution.weight.numel() * output.shape[-2] * output.shape[-1])
+
+    hooks = [module.register_forward_hook(count) for module in backbone.modules() if isinstance(module, nn.Conv2d)]
+    backbone.eval()(torch.empty(0, 3, size, size))  # a batch of no images: all the shapes, none of the work
+    for hook in hooks:
+        hook.remove()
+    return sum(operations) / 1e9
 
 
 def _row(name: str) -> dict[str, Any]:
-    with torch.device("meta"):  # shapes without numbers: nothing is computed, nothing is allocated
+    with torch.device("meta"):  # no time spent on random numbers that nobody looks at
         backbone = build(name, weights=None)
+    backbone = backbone.to_empty(device="cpu")
     size = backbone.preprocessing.size
     return {
         "name": name,

@@ -63,6 +63,8 @@ class EfficientNetLite(Backbone):
         if head:
             self._conv_head = nn.Conv2d(last, _HEAD, 1, bias=False)
             self._bn1 = _norm(_HEAD)
+        else:
+            self.leaves_out = (*self.leaves_out, "_conv_head.", "_bn1.")
         self.apply(_initialise)
 
     def stage_modules(self, stage: str) -> Iterable[nn.Module]:
@@ -164,5 +166,5 @@ def _channels(channels: int, width: float) -> int:
 
 def _initialise(module: nn.Module) -> None:
     if isinstance(module, nn.Conv2d):
-        nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        nn.init.kaiming_uniform_(module.weight, mode="fan_out", nonlinearity="relu")
         module.weight.data.mul_(module.groups**0.5)  # fan_out counts all groups; a channel only sees its own

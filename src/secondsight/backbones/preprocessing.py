@@ -73,8 +73,9 @@ class Preprocessing:
 
     def affine(self) -> tuple[Tensor, Tensor]:
         """``scale`` and ``shift``, both (3, 1, 1), with ``y = scale · x + shift`` for ``x`` in 0–1."""
-        mean, std = torch.tensor(self.mean), torch.tensor(self.std)
-        return (self.range / std)[:, None, None], (-mean / std)[:, None, None]
+        scale = [self.range / std for std in self.std]
+        shift = [-mean / std for mean, std in zip(self.mean, self.std, strict=True)]
+        return torch.tensor(scale)[:, None, None], torch.tensor(shift)[:, None, None]
 
 
 IMAGENET = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
@@ -99,8 +100,8 @@ def check_images(images: Tensor, *, of: str) -> None:
     # Bicubic resizing overshoots a little; 0–255 and mean-and-std images are far beyond. Written so that NaN fails too.
     if not (low >= -0.5 and high <= 1.5):
         raise ShapeError(
-            f"{of} expects floating-point images in 0–1, got values from {low:.4g} to {high:.4g}; pass uint8, or divide "
-            "by 255, and leave mean and std to the backbone"
+            f"{of} expects floating-point images in 0–1, got values from {low:.4g} to {high:.4g}; pass uint8, or "
+            "divide by 255, and leave mean and std to the backbone"
         )
 
 

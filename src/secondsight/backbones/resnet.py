@@ -110,4 +110,4 @@ class Bottleneck(nn.Module):
 
 def _initialise(module: nn.Module) -> None:
     if isinstance(module, nn.Conv2d):
-        nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        nn.init.kaiming_uniform_(module.weight, mode="fan_out", nonlinearity="relu")

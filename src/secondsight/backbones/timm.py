@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from secondsight.backbones.adapted import Adapted
 from secondsight.backbones.preprocessing import Preprocessing
-from secondsight.errors import MissingExtra, UnknownName, WeightsError
+from secondsight.errors import ConfigError, MissingExtra, UnknownName, WeightsError
 from secondsight.extras import require
 
 
@@ -30,16 +30,20 @@ class TimmBackbone(Adapted):
     """A network of timm: its ``forward_features``."""
 
     def __init__(self, network: nn.Module, *, name: str, preprocessing: Preprocessing):
-        # Only the plain transformers, whose output is a row of tokens, tell how many of them are not patches.
-        embed = getattr(network, "patch_embed", None) if hasattr(network, "num_prefix_tokens") else None
-        patch = None if embed is None else tuple(embed.patch_size)
-        super().__init__(network, name=name, preprocessing=preprocessing, patch=patch)
+        super().__init__(network, name=name, preprocessing=preprocessing)
         self.probe()
 
     network: Any
 
     def features(self, x: Tensor) -> Tensor:
         return self.network.forward_features(x)
+
+    def patches(self, height: int, width: int) -> tuple[int, int]:
+        embed = getattr(self.network, "patch_embed", None)
+        if embed is None:
+            raise ConfigError(f"{self.name}: its output is a row of tokens, and it has no patch_embed to place them")
+        down, right = embed.patch_size
+        return height // down, width // right
 
     def as_map(self, x: Tensor) -> Tensor:
         return x if getattr(self.network, "output_fmt", "NCHW") == "NHWC" else super().as_map(x)

@@ -48,5 +48,5 @@ class VGG16(Backbone):
 
 def _initialise(module: nn.Module) -> None:
     if isinstance(module, nn.Conv2d):
-        nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        nn.init.kaiming_uniform_(module.weight, mode="fan_out", nonlinearity="relu")
         nn.init.zeros_(module.bias)  # pyright: ignore[reportArgumentType] every convolution here has one

@@ -24,9 +24,6 @@ PACKAGES = {
 }
 """Backbones whose weights a registry package carries: the package, and the class in it that knows the file's path."""
 
-# Heads of classifiers, which a backbone leaves out. They are ignored only where the network has no such parameter.
-_CLASSIFIERS = ("fc.", "_fc.", "classifier.", "head.", "pre_logits.")
-
 
 @dataclass(frozen=True)
 class Weights:
@@ -69,7 +66,7 @@ def load_into(backbone: Backbone, weights: Weights, *, source: str) -> None:
     wanted = {name: tensor for name, tensor in target.state_dict().items() if not _ignored(name)}
     given = {name: tensor for name, tensor in weights.tensors.items() if not _ignored(name)}
     missing = [name for name in wanted if name not in given]
-    unexpected = [name for name in given if name not in wanted and not name.startswith(_CLASSIFIERS)]
+    unexpected = [name for name in given if name not in wanted and not name.startswith(backbone.leaves_out)]
     misshapen = [
         f"{name} {tuple(given[name].shape)} instead of {tuple(tensor.shape)}"
         for name, tensor in wanted.items()
@@ -153,8 +150,8 @@ def _downloaded(source: str) -> Path:
         return Path(hub.hf_hub_download(f"{owner}/{repository}", name))
     except Exception as error:  # the hub's errors, and those of three network libraries below it
         raise WeightsError(
-            f"cannot fetch {name!r} of {owner}/{repository} from the hub, and it is not in the local cache; download it "
-            f"where there is a network and pass weights=PATH, or weights=None for random ones ({_first_line(error)})"
+            f"cannot fetch {name!r} of {owner}/{repository} from the hub, and it is not in the local cache; download "
+            f"it where there is a network and pass weights=PATH, or weights=None for random ones ({_first_line(error)})"
         ) from error
 
 
