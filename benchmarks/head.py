@@ -11,7 +11,8 @@ One run, B = 64, d = 256, D = 512, L = 49 and 196, ``jcf-32`` and ``jcf-32-8``. 
     weigh      project with every projector first, weigh with h afterwards
     top-1      ours, one of the 32 codewords a location
 
-Peak memory is what forward + backward adds to a process that already holds inputs and parameters, each variant in its own process.
+Peak memory is what forward + backward adds to a process that already holds inputs and parameters, each variant in its
+own process.
 """
 
 from __future__ import annotations

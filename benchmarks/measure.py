@@ -30,7 +30,9 @@ def interleaved(variants: dict[str, Callable[[], object]], *, repeats: int = 7) 
 
 
 def peak_memory(run: Callable[[], object]) -> int:
-    """Bytes by which ``run`` raised this process's peak resident memory. Call it in a fresh process (``in_fresh_process``)."""
+    """Bytes by which ``run`` raised this process's peak resident memory. Call it in a fresh process
+    (``in_fresh_process``).
+    """
     clear = Path("/proc/self/clear_refs")
     clear.write_text("5")  # resets the high-water mark
     before = _status("VmHWM")

@@ -27,7 +27,9 @@ from secondsight.train.recipe import (
 RESULTS, TABLE, PLOT = "results.jsonl", "table.md", "plot.svg"
 
 OURS = {"first_order": True}
-"""JCF's options here: the start that the defaults of `photos` use. The paper's literal layer is shown as ``jcf-32-8 (literal)``."""
+"""JCF's options here: the start that the defaults of `photos` use. The paper's literal layer is shown as ``jcf-32-8
+(literal)``.
+"""
 
 
 @dataclass(frozen=True)
@@ -217,9 +219,10 @@ def markdown(outcomes: Sequence[Outcome], budget: Budget) -> str:
     seeds = sorted({row["seeds"] for row in summary(outcomes)})
     p, k = budget.batch
     lines.append(
-        f"\n{budget.dim} numbers an image; {budget.backbone} frozen, features reduced to {budget.reduce} where the pooling takes "
-        f"reduced ones; Proxy-Anchor, AdamW at {budget.lr:g}, batches of {p}×{k}, {budget.epochs} epochs, "
-        f"{' or '.join(map(str, seeds))} seed(s); Recall@1 in % on held-out classes (fold {budget.fold}), ± standard deviation over seeds."
+        f"\n{budget.dim} numbers an image; {budget.backbone} frozen, its channels reduced to {budget.reduce} for all but "
+        f"average, max and gem; Proxy-Anchor, AdamW at {budget.lr:g}, batches of {p}×{k}, {budget.epochs} epochs, "
+        f"{' or '.join(map(str, seeds))} seed(s); Recall@1 in % on held-out classes (fold {budget.fold}) after the last "
+        "epoch, ± standard deviation over seeds."
     )
     return "\n".join(lines) + "\n"
 
@@ -233,13 +236,18 @@ def plot(outcomes: Sequence[Outcome], path: Path) -> None:
     rows = summary(outcomes)
     figure, axes = plt.subplots(1, 3, figsize=(15, 5.2), sharey=True, layout="constrained")
     for axis, key, title in zip(
-        axes, ("parameters", "gflops", "native"), ("parameters after the backbone", "GFLOPs per image", "native size"), strict=True
+        axes,
+        ("parameters", "gflops", "native"),
+        ("parameters after the backbone", "GFLOPs per image", "native size"),
+        strict=True,
     ):
         for row in rows:
             mine = row["title"].startswith("jcf")
             colour = "#d64545" if mine else "#3e6990"
             axis.errorbar(row[key], row["recall"], yerr=row["spread"], fmt="o", color=colour, capsize=2, markersize=5)
-            axis.annotate(row["title"], (row[key], row["recall"]), xytext=(4, 3), textcoords="offset points", fontsize=7)
+            axis.annotate(
+                row["title"], (row[key], row["recall"]), xytext=(4, 3), textcoords="offset points", fontsize=7
+            )
         axis.set_xscale("log")
         axis.set_xlabel(title)
         axis.grid(alpha=0.25)

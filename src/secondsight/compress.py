@@ -1,7 +1,9 @@
 """A trained model made smaller: shared projectors in closed form, fewer output numbers, and what that costs.
 
-jcf-N → jcf-N-R     the best R shared projectors for the N that were learned (``functional.compression.share_projectors``)
-D → K numbers       the K principal axes of the embeddings, folded into the last linear map where the pooling ends in one
+jcf-N → jcf-N-R     the best R shared projectors for the N that were learned
+(``functional.compression.share_projectors``) D → K numbers       the K principal axes of the embeddings, folded into
+the last linear map where the pooling ends in
+one
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ def compress(
         projectors: R, for models that pool with ``jcf-N`` or ``jcf-N-R'``.
         dim: K, numbers per image; needs ``sample``.
         sample: Weighs codewords by their use and features by their spread. Without it all count alike.
-        steps: Steps of fine-tuning towards the large model's embeddings of the sample (no labels needed); needs ``sample``.
+        steps: Steps of fine-tuning towards the large model's embeddings of the sample (no labels needed); needs
+            ``sample``.
         seed: Of the fine-tuning's batches.
     """
     if projectors is None and dim is None:
@@ -163,7 +166,9 @@ def _truncate(model: Embedder, k: int, sample: Sample) -> Embedder:
 
 
 def _last_linear_map(model: Embedder) -> tuple[str, bool, Tensor] | None:
-    """Name of the matrix that the pooling ends in, whether outputs are its columns, and the matrix; None where it is no such end."""
+    """Name of the matrix that the pooling ends in, whether outputs are its columns, and the matrix; None where it is
+    no such end.
+    """
     pool = model.pooling
     if model.keep is not None:
         return None

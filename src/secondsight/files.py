@@ -12,7 +12,9 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; on success it is synced and takes ``path``'s place, on failure it is removed."""
+    """Yield a temporary path beside ``path``; on success it is synced and takes ``path``'s place, on failure it is
+    removed.
+    """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")

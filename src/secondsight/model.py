@@ -55,7 +55,9 @@ class ModelConfig(Strict):
     pooling: PoolingConfig = PoolingConfig()
     keep: int | None = None  # numbers left of an image by a linear map after the pooling (see `secondsight compress`)
     normalise: tuple[int, ...] = ()
-    """Sizes of the parts that are normalised apart and weighed by their size (an ensemble's); () normalises the whole."""
+    """Sizes of the parts that are normalised apart and weighed by their size (an ensemble's); () normalises the
+    whole.
+    """
 
 
 class Embedder(nn.Module):
@@ -95,7 +97,8 @@ class Embedder(nn.Module):
             pooling: A name such as ``jcf-32-8``; ``secondsight poolings`` lists the families.
             dim: Numbers per image.
             weights, freeze, backbone_options: See ``secondsight.backbones.build``.
-            reduce: Channels that the pooling sees; None for all of the backbone's. ``average`` and its like always see all.
+            reduce: Channels that the pooling sees; None for all of the backbone's. ``average`` and its like always see
+                all.
             norm_exponent, learn_exponent: See ``Reduction``.
             normalise: Sizes of parts that are normalised apart; () for the whole.
             pooling_options: The pooling's own keywords.

@@ -14,8 +14,9 @@ from secondsight.pooling.fitting import chunks, sample
 class Reduction(nn.Module):
     """x ← Wᵀx (a bias-free 1×1 convolution), then x ← x / ( ‖x‖^a · m^{1−a} ).
 
-    a is the exponent of the local norm: 1 is the paper's ℓ2 normalisation of every location; 0 keeps the norm, which is a
-    location's saliency, and only divides by m, the data's mean norm (from ``fit``), so that norms are about 1 either way.
+    a is the exponent of the local norm: 1 is the paper's ℓ2 normalisation of every location; 0 keeps the norm, which is
+    a location's saliency, and only divides by m, the data's mean norm (from ``fit``), so that norms are about 1 either
+    way.
 
     Args:
         in_dim: Channels of the backbone.
@@ -45,8 +46,8 @@ class Reduction(nn.Module):
 
     @torch.no_grad()
     def fit(self, features: Features, *, seed: int = 0) -> None:
-        """W = the directions of most energy, by an uncentred SVD: centring would remove the mean direction, which lets a
-        second-order layer carry first-order information. Then m = the mean norm after W.
+        """W = the directions of most energy, by an uncentred SVD: centring would remove the mean direction, which lets
+        a second-order layer carry first-order information. Then m = the mean norm after W.
         """
         moment = torch.zeros(self.in_dim, self.in_dim, dtype=torch.float64)
         for chunk in chunks(features):

@@ -32,7 +32,9 @@ def demo(
         shutil.rmtree(out)
     data = steps.table(out / "emoji.csv")
     images = open_images(str(data), split="val")
-    console.print(f"[bold]Pictures[/] 120 emoji to learn from, {len(images.classes)} others to judge by, 7 drawings each\n")
+    console.print(
+        f"[bold]Pictures[/] 120 emoji to learn from, {len(images.classes)} others to judge by, 7 drawings each\n"
+    )
 
     results, vectors = {}, None
     for pooling in ("average", "jcf-32-8"):
@@ -61,4 +63,6 @@ def demo(
     ]
     steps.contact_sheet(sheet, out / "search.png")
     console.print(f"\n[bold]Search[/] six queries and their nearest drawings: {out / 'search.png'}")
-    console.print(f"[bold]Model[/]  {out / 'jcf-32-8' / 'best'}: secondsight evaluate {out / 'jcf-32-8' / 'best'} FOLDER")
+    console.print(
+        f"[bold]Model[/]  {out / 'jcf-32-8' / 'best'}: secondsight evaluate {out / 'jcf-32-8' / 'best'} FOLDER"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import typer
 from rich import box
@@ -46,13 +47,38 @@ def poolings(
     reduce: int = typer.Option(256, min=1, help="Channels after the reduction, which most poolings work on."),
     dim: int = typer.Option(512, min=1, help="Numbers per image."),
     locations: int = typer.Option(49, min=1, help="Local features per image: 49 = 7×7, 196 = 14×14."),
+    compare: str = typer.Option(
+        None, metavar="DATA", help="Train every pooling briefly on these images and compare them."
+    ),
+    only: list[str] = typer.Option(
+        None, help="With --compare: a pooling to include; may be given often. Default: all."
+    ),
+    backbone: str = typer.Option("efficientnet-lite0", help="With --compare: whose frozen features."),
+    weights: str = typer.Option("default", help="With --compare: the backbone's weights, a file or 'default'."),
+    epochs: int = typer.Option(3, min=1, help="With --compare: the budget of every pooling."),
+    lr: float = typer.Option(1e-3, help="With --compare: the learning rate of every pooling."),
+    seeds: int = typer.Option(1, min=1, help="With --compare: runs of every pooling."),
+    fold: int = typer.Option(
+        0, min=0, help="With --compare: which classes are held out; 0 = the last half, 1 = the first."
+    ),
+    out: Path = typer.Option(
+        Path("runs/poolings"), help="With --compare: where results go; what is there is not run again."
+    ),
 ) -> None:
-    """List the poolings: parameters, output size and GFLOPs per image.
+    """List the poolings: parameters, output size and GFLOPs per image. Or [bold]--compare[/] them on your images.
 
     A name carries its numbers: [bold]jcf-32-8[/] is JCF with 32 codewords that share 8 projectors; any others work too.
-    Parameters and GFLOPs include the reduction of the channels and the projection to [bold]--dim[/]; the defaults are those of the
-    paper's ablation table (ResNet-50).
+    Parameters and GFLOPs include the reduction of the channels and the projection to [bold]--dim[/]; the defaults are
+    those of the paper's ablation table (ResNet-50).
+
+    [bold]--compare DATA[/] trains every pooling on the same frozen features with the same budget, judges it on held-out
+    classes, and writes results.jsonl, table.md and plot.svg to [bold]--out[/]. It goes on where it was stopped.
     """
+    if compare is not None:
+        _compare(
+            compare, only, out, seeds, backbone=backbone, weights=weights, epochs=epochs, lr=lr, dim=dim, fold=fold
+        )
+        return
     rows = [_row(name, channels, reduce, dim, locations) for names, _ in SHOWN.values() for name in names]
     if as_json:
         typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
@@ -77,10 +103,30 @@ def poolings(
     console = Console()
     console.print(table)
     console.print(
-        f"\n[dim]{channels} channels at {locations} locations, reduced to {min(reduce, channels)}. native: numbers before the "
-        "projection to the output size.\nlocal: contributions of single locations are exact. A multiply-add is two FLOPs.[/]",
+        f"\n[dim]{channels} channels at {locations} locations, reduced to {min(reduce, channels)}. A multiply-add is two."
+        "\nnative: numbers before the projection to the output size. local: single locations' contributions are exact.[/]",
         highlight=False,
     )
+
+
+def _compare(data: str, only: list[str] | None, out: Path, seeds: int, **budget) -> None:
+    from secondsight import comparison
+
+    names = only or [names[-1] for names, _ in SHOWN.values()] + ["jcf", "jcf-32"]
+    console = Console(stderr=True)
+    entries, given = comparison.entries(names), comparison.Budget(data=data, **budget)
+    outcomes = comparison.compare(entries, given, out, seeds=seeds, say=console.print)
+    comparison.plot(outcomes, out / comparison.PLOT)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    for heading in ("pooling", "R@1", "±", "untrained", "params", "GFLOPs", "native"):
+        table.add_column(heading, justify="left" if heading == "pooling" else "right")
+    for row in comparison.summary(outcomes):
+        spread = "" if row["spread"] is None else f"{row['spread']:.1f}"
+        start = "" if row["untrained"] is None else f"{row['untrained']:.1f}"
+        cost = (f"{row['parameters'] / 1e6:.1f}M", f"{row['gflops']:.2f}", f"{row['native']:,}")
+        table.add_row(row["title"], f"{row['recall']:.1f}", spread, start, *cost)
+    Console().print(table)
+    console.print(f"[dim]{out / comparison.RESULTS}, {comparison.TABLE}, {comparison.PLOT}[/]")
 
 
 def _row(name: str, channels: int, reduce: int, dim: int, locations: int) -> dict:

@@ -4,8 +4,8 @@
     top-k   the same over the k nearest codewords only, renormalised to sum to one
     hard    one-hot at the nearest codeword
 
-s is the inverse temperature. The paper's literal reading is s = 1, under which h is almost uniform: with 32 codewords no
-entry can exceed 0.19, since cosines lie in [−1, 1].
+s is the inverse temperature. The paper's literal reading is s = 1, under which h is almost uniform: with 32 codewords
+no entry can exceed 0.19, since cosines lie in [−1, 1].
 """
 
 from __future__ import annotations

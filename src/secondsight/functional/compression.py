@@ -1,4 +1,6 @@
-"""Fewer numbers for nearly the same representation: shared projectors in closed form, PCA without a mean, int8 and bits."""
+"""Fewer numbers for nearly the same representation: shared projectors in closed form, PCA without a mean, int8 and
+bits.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ def share_projectors(
 ) -> tuple[Float[Tensor, "n r"], Float[Tensor, "r d o"], float]:
     """A and W̃ with Σ_r A_nr W̃_r ≈ W_n, the best that R shared projectors can do for N, in closed form.
 
-    A factor of JCF is Σ_n h_n W_nᵀ x. With H = E[h hᵀ] (how much codewords are used, and used together) and C = E[x xᵀ], taking
-    both to be independent, replacing W by W' costs
+    A factor of JCF is Σ_n h_n W_nᵀ x. With H = E[h hᵀ] (how much codewords are used, and used together) and C = E[x
+    xᵀ], taking both to be independent, replacing W by W' costs
 
         E ‖ Σ_n h_n (W_n − W'_n)ᵀ x ‖²  =  ‖ H^½ (W − W') C^½ ‖²_F ,     W as N rows of d·o numbers,
 
-    which is least (Eckart–Young) for H^½ W C^½ cut off after its R largest singular values. Their left singular vectors Q (N×R)
-    come from the small matrix H^½ W (C ⊗ I) Wᵀ H^½, and give A = H^{−½} Q, W̃ = Qᵀ H^½ W.
+    which is least (Eckart–Young) for H^½ W C^½ cut off after its R largest singular values. Their left singular vectors
+    Q (N×R) come from the small matrix H^½ W (C ⊗ I) Wᵀ H^½, and give A = H^{−½} Q, W̃ = Qᵀ H^½ W.
 
     Returns:
         A, W̃, and the share of the cost's largest value, ‖H^½ W C^½‖², that is lost.
@@ -44,7 +46,9 @@ def _roots(usage: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def principal_axes(z: Float[Tensor, "m d"], k: int) -> Float[Tensor, "d k"]:
-    """The k directions that keep most of Σ ‖z‖², most first. No mean is subtracted, so cosines survive as well as they can."""
+    """The k directions that keep most of Σ ‖z‖², most first. No mean is subtracted, so cosines survive as well as they
+    can.
+    """
     moment = z.double().T @ z.double()
     return torch.linalg.eigh(moment).eigenvectors.flip(1)[:, :k].to(z)
 

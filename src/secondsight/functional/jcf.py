@@ -1,8 +1,8 @@
 """Joint codebook and factorisation: the contraction at the heart of the paper, at the speed of a matrix product.
 
 Jacob, Picard, Histace, Klein, "Efficient Codebook and Factorization for Second Order Representation Learning". With
-coefficients p(x), q(y) over n projectors (p = q = h(x), the assignment to the codebook, in JCF-N; p = Aᵀh(x), q = Bᵀh(x)
-in JCF-N-R), equation (truly_final_eq) with optional offsets b, c reads
+coefficients p(x), q(y) over n projectors (p = q = h(x), the assignment to the codebook, in JCF-N; p = Aᵀh(x), q =
+Bᵀh(x) in JCF-N-R), equation (truly_final_eq) with optional offsets b, c reads
 
     z(x) = ( Σ_j p_j(x) (U_jᵀ x + b_j) ) ∘ ( Σ_j q_j(y) (V_jᵀ y + c_j) ),      z = Σ_x z(x) .
 
@@ -96,7 +96,9 @@ def _autocast(*tensors: Tensor | None) -> tuple:
 
 
 def _blocks(b: int, length: int, rows: int) -> Iterator[tuple[slice, slice]]:
-    """Cover b images of ``length`` locations by blocks of whole images, or of parts of one where it alone is too long."""
+    """Cover b images of ``length`` locations by blocks of whole images, or of parts of one where it alone is too
+    long.
+    """
     images = max(1, rows // max(1, length))
     for i in range(0, b, images):
         if images > 1 or length <= rows:

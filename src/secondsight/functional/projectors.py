@@ -5,8 +5,9 @@ For one location x ∈ R^d with coefficients h ∈ R^n over n projectors W_j ∈
     project(x, h) = Σ_j h_j (W_jᵀ x + b_j) = (h ⊗ x)ᵀ W + hᵀ b .
 
 The outer product h ⊗ x is formed for a few projectors at a time (about 512 columns: long enough for the matrix product
-to run at full speed, short enough to stay in cache), used, and formed again for the backward pass. With sparse coefficients, given as k weights
-and the k projectors they belong to, locations are sorted by projector and only k of the n projections are computed.
+to run at full speed, short enough to stay in cache), used, and formed again for the backward pass. With sparse
+coefficients, given as k weights and the k projectors they belong to, locations are sorted by projector and only k of
+the n projections are computed.
 
 These are kernels on rows (m locations); ``secondsight.functional.jcf`` makes layers of them.
 """
@@ -110,7 +111,8 @@ def _project_routed_backward(g, x, h, index, w, bias, gx, gh, gw, gbias) -> None
 
 def _groups(n: int, d: int, dtype: torch.dtype) -> Iterator[tuple[int, int]]:
     """Consecutive projectors [j, k) that are multiplied together."""
-    # In half precision every addition to `out` rounds: leave the whole sum to one matrix product, which adds in float32.
+    # In half precision every addition to `out` rounds: leave the whole sum to one matrix product, which adds in
+    # float32.
     step = n if dtype.itemsize == 2 else max(1, COLUMNS // d)
     for j in range(0, n, step):
         yield j, min(n, j + step)

@@ -1,7 +1,7 @@
 """Bilinear pooling, whole and by codeword.
 
-Lin, RoyChowdhury, Maji, "Bilinear CNN Models for Fine-grained Visual Recognition", ICCV 2015; with a learned projection, and
-with the naive codebook, as the JCF paper's ablation has them:
+Lin, RoyChowdhury, Maji, "Bilinear CNN Models for Fine-grained Visual Recognition", ICCV 2015; with a learned
+projection, and with the naive codebook, as the JCF paper's ablation has them:
 
     bp      z_i = Σ_x ⟨w_i, x ⊗ x⟩             d²·D parameters       (proj_so_feature)
     bp-N    z_i = Σ_x ⟨w_i, h(x) ⊗ x ⊗ x⟩      N·d + N·d²·D
@@ -30,7 +30,8 @@ class Bilinear(Pooling):
         out_dim: D; must be N·d² with ``projected=False``.
         codewords: N; None for no codebook.
         assign, scale, learn_scale, straight_through: See ``Codewords``.
-        root: Lin's normalisation of the statistics before the projection: mean over locations, signed square root, ℓ2. Not additive any more.
+        root: Lin's normalisation of the statistics before the projection: mean over locations, signed square root, ℓ2.
+            Not additive any more.
         projected: False returns the statistics themselves, N·d² numbers.
     """
 

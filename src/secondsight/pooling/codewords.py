@@ -43,8 +43,8 @@ class Codewords(nn.Module):
         assign: ``"soft"``, ``"hard"`` or ``"top-k"`` with a number for k, e.g. ``"top-4"``.
         scale: Inverse temperature of the softmax; 1.0 is the paper's literal reading (and nearly uniform).
         learn_scale: Whether ``scale`` is trained (through its logarithm, so that it stays positive).
-        straight_through: For hard assignment: let the codewords learn through the gradient of the soft assignment. Training
-            then needs all N projections; without it, and in evaluation, only the assigned one is computed.
+        straight_through: For hard assignment: let the codewords learn through the gradient of the soft assignment.
+            Training then needs all N projections; without it, and in evaluation, only the assigned one is computed.
     """
 
     def __init__(

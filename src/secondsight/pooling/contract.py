@@ -22,8 +22,8 @@ class Pooling(nn.Module):
     """``forward(x: (B, L, d), mask: (B, L) | None) -> (B, D)``, un-normalised.
 
     ``x`` holds any number of local features, so images of any size and token sequences of any length work; ``mask`` is
-    True where a location is real. A location that is masked out contributes nothing, whatever it holds, and an image with no
-    location gives zeros. The order of locations does not matter, unless ``uses_grid``.
+    True where a location is real. A location that is masked out contributes nothing, whatever it holds, and an image
+    with no location gives zeros. The order of locations does not matter, unless ``uses_grid``.
     """
 
     additive: ClassVar[bool] = False
@@ -36,7 +36,9 @@ class Pooling(nn.Module):
     """Whether any ``out_dim`` can be asked for; where not, ``build`` adds a projection to ``out_dim``."""
 
     takes_all_channels: ClassVar[bool] = False
-    """Whether it works on the backbone's features as they are; the others get them reduced to ``in_dim`` channels first."""
+    """Whether it works on the backbone's features as they are; the others get them reduced to ``in_dim`` channels
+    first.
+    """
 
     def __init__(self, in_dim: int, out_dim: int):
         super().__init__()

@@ -23,9 +23,11 @@ def chunks(features: Features) -> Iterator[Float[Tensor, "m d"]]:
 
 
 def sample(features: Features, limit: int, *, seed: int = 0) -> Float[Tensor, "m d"]:
-    """At most ``limit`` local features, each of the stream's with the same chance; memory does not grow with the stream.
+    """At most ``limit`` local features, each of the stream's with the same chance; memory does not grow with the
+    stream.
 
-    Every feature draws a random key and the ``limit`` smallest keys stay, so the result does not depend on the chunking.
+    Every feature draws a random key and the ``limit`` smallest keys stay, so the result does not depend on the
+    chunking.
     """
     generator = torch.Generator().manual_seed(seed)
     kept: Tensor | None = None
@@ -49,7 +51,9 @@ def sample(features: Features, limit: int, *, seed: int = 0) -> Float[Tensor, "m
 def kmeans(
     points: Float[Tensor, "m d"], k: int, *, spherical: bool = False, seed: int = 0, iterations: int = 25
 ) -> Float[Tensor, "k d"]:
-    """k centres by Lloyd's algorithm (faiss) from a k-means++ start; ``spherical`` clusters directions, with centres of length 1."""
+    """k centres by Lloyd's algorithm (faiss) from a k-means++ start; ``spherical`` clusters directions, with centres
+    of length 1.
+    """
     if len(points) < k:
         raise DataError(f"{k} codewords need at least {k} local features to fit from, got {len(points)}")
     import faiss
@@ -71,12 +75,15 @@ def kmeans(
 
 
 def _spread_out(points: Float[Tensor, "m d"], k: int, seed: int) -> Float[Tensor, "k d"]:
-    """k-means++ (Arthur & Vassilvitskii 2007): each next centre is drawn with a chance ∝ its squared distance to those before."""
+    """k-means++ (Arthur & Vassilvitskii 2007): each next centre is drawn with a chance ∝ its squared distance to those
+    before.
+    """
     generator = torch.Generator().manual_seed(seed)
     chosen = [int(torch.randint(len(points), (), generator=generator))]
     far = (points - points[chosen[0]]).square().sum(1)
     for _ in range(1, k):
-        # Where all points coincide with centres, any will do. (Sums in float64: multinomial refuses more than 2²⁴ points.)
+        # Where all points coincide with centres, any will do. (Sums in float64: multinomial refuses more than 2²⁴
+        # points.)
         mass = far.double().cumsum(0)
         at = torch.rand((), generator=generator, dtype=torch.float64) * mass[-1]
         chosen.append(min(int(torch.searchsorted(mass, at)), len(points) - 1))

@@ -25,6 +25,7 @@ from secondsight.pooling.contract import Features, Grid, Pooling
 from secondsight.pooling.fitting import sample
 from secondsight.pooling.naming import numbers
 
+
 class Operands(TypedDict):
     """What ``functional.jcf`` takes."""
 
@@ -45,19 +46,22 @@ Mixer = Callable[[int, int], nn.Module]
 class JCF(Pooling):
     """The paper's layer and its generalisations.
 
-    The paper's literal layer is ``scale=1.0`` with ``learn_scale=False``, on features that the reduction has ℓ2-normalised.
+    The paper's literal layer is ``scale=1.0`` with ``learn_scale=False``, on features that the reduction has
+    ℓ2-normalised.
 
     Args:
         in_dim: d, the size of a local feature.
         out_dim: D.
         codewords: N; None for no codebook.
         projectors: R projectors shared by the codewords through f_p and f_q; None for one projector a codeword.
-        mix: f_p and f_q: ``"linear"`` (the paper's A and B), ``"mlp"`` (one hidden layer of N units), or a function (N, R) → module.
+        mix: f_p and f_q: ``"linear"`` (the paper's A and B), ``"mlp"`` (one hidden layer of N units), or a function (N,
+            R) → module.
         assign, scale, learn_scale, straight_through: See ``Codewords``.
         codebooks: 2 gives the second factor a codebook of its own.
-        first_order: Start as average pooling: the second factor gets an offset of 1 for every projector, V starts near 0
-            and all projectors share one U, so that z(x) ≈ Uᵀx and second order is learned on top.
-        dropout: Chance that a projector is left out of an image while training (inverted dropout on p and q, shared by locations).
+        first_order: Start as average pooling: the second factor gets an offset of 1 for every projector, V starts near
+            0 and all projectors share one U, so that z(x) ≈ Uᵀx and second order is learned on top.
+        dropout: Chance that a projector is left out of an image while training (inverted dropout on p and q, shared by
+            locations).
         reduce: ``"sum"`` over locations (the paper's) or ``"mean"``.
     """
 
@@ -167,9 +171,7 @@ class JCF(Pooling):
             h, g = Assigned(first(p), None).masked(mask), Assigned(second(q), None).masked(mask)
         h, g = self._dropped(h, g, len(uv))
         second_weights, second_index = (None, None) if g is None else g
-        return Operands(
-            x=x, h=h.weights, uv=uv, bias=bias, index=h.which, y=y, g=second_weights, index2=second_index
-        )
+        return Operands(x=x, h=h.weights, uv=uv, bias=bias, index=h.which, y=y, g=second_weights, index2=second_index)
 
     def _assign(self, x: Tensor, mask: Tensor | None, y: Tensor | None) -> tuple[Assigned, Assigned | None]:
         """h(x), and the second factor's assignment where it is another one."""
@@ -180,14 +182,18 @@ class JCF(Pooling):
         return h, None if alike else self.codebooks[-1](x if y is None else y, mask)
 
     def _routes_pay(self) -> bool:
-        """Whether h touches fewer codewords than there are shared projectors: then N combined ones, routed, cost less."""
+        """Whether h touches fewer codewords than there are shared projectors: then N combined ones, routed, cost
+        less.
+        """
         book = self.codebooks[0]
         assert isinstance(book, Codewords)
         linear = all(isinstance(mixer, Linear) for mixer in self.mixers)
         return linear and book.sparse and (book.k or 0) < (self.projectors or 0)
 
     def unshared(self) -> tuple[Float[Tensor, "n d two_o"], Float[Tensor, "n two_o"] | None]:
-        """One projector a codeword, U_n = Σ_r A_nr Ũ_r, and the offsets: the N projectors that R shared ones stand for."""
+        """One projector a codeword, U_n = Σ_r A_nr Ũ_r, and the offsets: the N projectors that R shared ones stand
+        for.
+        """
         bias = self._bias()
         if not self.mixers:
             return self.uv, bias
@@ -224,7 +230,8 @@ class JCF(Pooling):
         """Random projectors under which z of one unit-norm location has variance 1, whatever N, R, d and D are.
 
         A factor is Σ_j p_j ⟨u_j, x⟩; with independent entries of variance σ² its variance is σ² ‖p‖² ‖x‖², and z's is
-        σ⁴ ‖p‖² ‖q‖² ‖x‖⁴. How large ‖p‖ is depends on how sharp the assignment is, so it is measured on random directions.
+        σ⁴ ‖p‖² ‖q‖² ‖x‖⁴. How large ‖p‖ is depends on how sharp the assignment is, so it is measured on random
+        directions.
         """
         if self.uv.is_meta:
             return
@@ -232,7 +239,8 @@ class JCF(Pooling):
             p, q = self._coefficients(nn.functional.normalize(torch.randn(1, 1024, self.in_dim), dim=-1))
             self.uv.normal_(std=(p.square().sum(-1) * q.square().sum(-1)).mean().item() ** -0.25)
             return
-        # One U for all, with orthonormal rows or columns: z then starts as average pooling, its angles untouched if D ≥ d.
+        # One U for all, with orthonormal rows or columns: z then starts as average pooling, its angles untouched if D ≥
+        # d.
         shared = nn.init.orthogonal_(torch.empty(self.in_dim, self.out_dim))
         self.u.copy_(shared * max(self.in_dim, self.out_dim) ** 0.5)
         self.v.normal_(std=1e-2)

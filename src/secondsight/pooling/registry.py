@@ -60,7 +60,8 @@ def build(
     Args:
         name: A family of ``POOLINGS`` and its numbers.
         in_dim: d, the size of a local feature.
-        out_dim: D. Poolings that are wider by nature (``Pooling.compact`` is False) are projected to it; None leaves them as they are.
+        out_dim: D. Poolings that are wider by nature (``Pooling.compact`` is False) are projected to it; None leaves
+            them as they are.
         projection: How: ``linear`` (learned), ``pca`` or ``pca-whiten`` (from ``fit``).
         options: The class's own keywords.
 
