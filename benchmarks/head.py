@@ -24,9 +24,9 @@ import os
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 import torch
-from measure import console, in_fresh_process, interleaved, peak_memory, table, verdict
 from torch import Tensor
 
+from measure import console, in_fresh_process, interleaved, peak_memory, table, verdict
 from secondsight.functional.jcf import jcf
 
 B, D_IN, D_OUT, CODEWORDS = 64, 256, 512, 32

@@ -219,10 +219,10 @@ def markdown(outcomes: Sequence[Outcome], budget: Budget) -> str:
     seeds = sorted({row["seeds"] for row in summary(outcomes)})
     p, k = budget.batch
     lines.append(
-        f"\n{budget.dim} numbers an image; {budget.backbone} frozen, its channels reduced to {budget.reduce} for all but "
+        f"\n{budget.dim} numbers an image; {budget.backbone} frozen, channels reduced to {budget.reduce} for all but "
         f"average, max and gem; Proxy-Anchor, AdamW at {budget.lr:g}, batches of {p}×{k}, {budget.epochs} epochs, "
-        f"{' or '.join(map(str, seeds))} seed(s); Recall@1 in % on held-out classes (fold {budget.fold}) after the last "
-        "epoch, ± standard deviation over seeds."
+        f"{' or '.join(map(str, seeds))} seed(s); Recall@1 in % on held-out classes (fold {budget.fold}) after the "
+        "last epoch, ± standard deviation over seeds."
     )
     return "\n".join(lines) + "\n"
 

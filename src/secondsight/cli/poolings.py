@@ -103,8 +103,8 @@ def poolings(
     console = Console()
     console.print(table)
     console.print(
-        f"\n[dim]{channels} channels at {locations} locations, reduced to {min(reduce, channels)}. A multiply-add is two."
-        "\nnative: numbers before the projection to the output size. local: single locations' contributions are exact.[/]",
+        f"\n[dim]{channels} channels at {locations} locations, reduced to {min(reduce, channels)}; multiply-add = 2."
+        "\nnative: numbers before the projection to the output size. local: exact contributions of locations.[/]",
         highlight=False,
     )
 
