@@ -1,4 +1,6 @@
-"""``secondsight``: one file a verb. The verbs' modules import only what is light; torch is loaded by the verb that runs."""
+"""``secondsight``: one file a verb. The verbs' modules import only what is light; torch is loaded by the verb that
+runs.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from secondsight.cli import backbones, data, losses, poolings
+from secondsight.cli import backbones, compare, compress, data, demo, losses, poolings, recipes, train
 from secondsight.errors import SecondsightError
 from secondsight.version import __version__
 
@@ -23,7 +25,12 @@ app = typer.Typer(
 )
 app.command("poolings")(poolings.poolings)
 app.command("backbones")(backbones.backbones)
+app.command("compress")(compress.compress)
+app.command("demo")(demo.demo)
 app.command("losses")(losses.losses)
+app.command("train")(train.train)
+app.command("recipes")(recipes.recipes)
+app.command("compare")(compare.compare)
 app.add_typer(data.app, name="data")
 
 

@@ -103,9 +103,14 @@ def _live_norms(model: Embedder) -> bool:
     return any(isinstance(module, _BatchNorm) and module.training for module in model.modules())
 
 
-def assemble(recipe: Recipe, fabric: Fabric, *, fit: bool, say: Callable[[str], None]) -> Parts:
-    """Build everything; with ``fit`` the reduction and the pooling are initialised from the training images."""
-    sets = open_sets(recipe)
+def assemble(
+    recipe: Recipe, fabric: Fabric, *, fit: bool, say: Callable[[str], None], sets: Sets | None = None
+) -> Parts:
+    """Build everything; with ``fit`` the reduction and the pooling are initialised from the training images.
+
+    ``sets`` takes the place of the images that the recipe names.
+    """
+    sets = open_sets(recipe) if sets is None else sets
     if recipe.batch % fabric.world_size or recipe.train.classes_per_batch % fabric.world_size:
         raise ConfigError(
             f"{recipe.train.classes_per_batch} classes per batch cannot be shared by {fabric.world_size} processes; "

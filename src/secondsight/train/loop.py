@@ -68,13 +68,13 @@ class Loop:
         epoch, position = divmod(self.progress.step, per_epoch)
         if position == 0:
             self._teach_loss()
-        self._turn_to(epoch, position)
+        self.turn_to(epoch, position)
         parts.network.train()
         parts.loss.train()
         since = time.perf_counter()
         with contextlib.closing(iter(self.loader)) as batches:  # pyright: ignore[reportArgumentType] it is a generator
             for batch in batches:
-                outcome = self._step(batch, epoch)
+                outcome = self.step(batch, epoch)
                 self._record(outcome, epoch, rate=self.recipe.batch / (time.perf_counter() - since))
                 stop = self._agreed(interrupt)
                 self._maybe_save(stop)
@@ -82,7 +82,7 @@ class Loop:
                     return
                 since = time.perf_counter()
 
-    def _turn_to(self, epoch: int, position: int) -> None:
+    def turn_to(self, epoch: int, position: int) -> None:
         """Put the sampler where the step says."""
         sampler = self.parts.sampler
         state = {"epoch": epoch, "position": position, "identity": sampler.identity()}
@@ -94,11 +94,12 @@ class Loop:
         """Some losses look at the whole training set before each epoch."""
         if not self.parts.loss.wants_embeddings:
             return
-        z, indices = self._embed(self.parts.feeds.plain)
+        z, indices = self.embed(self.parts.feeds.plain)
         labels = torch.tensor(self.parts.sets.train.require_labels(), device=z.device)[indices]
         self.parts.loss.on_epoch(zip(z.split(1024), labels.split(1024), strict=True))
 
-    def _step(self, batch: Batch, epoch: int) -> Outcome:
+    def step(self, batch: Batch, epoch: int) -> Outcome:
+        """One update of the weights."""
         parts, step, t = self.parts, self.progress.step, self.recipe.train
         factor = schedule.factor(
             step, schedule=self.recipe.schedule, steps_per_epoch=parts.steps_per_epoch, total=parts.total
@@ -139,7 +140,8 @@ class Loop:
         labels, indices = gather(self.fabric, both).unbind(1)
         return labels, indices
 
-    def _embed(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
+    def embed(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
+        """Un-normalised embeddings and the images' numbers."""
         return validation.embed(
             self.fabric,
             self.parts.network,
@@ -175,7 +177,7 @@ class Loop:
             if parts.feeds.validation is None or parts.sets.validation is None:
                 self._save_best()
                 return
-            z, indices = self._embed(parts.feeds.validation)
+            z, indices = self.embed(parts.feeds.validation)
             labels = parts.sets.validation.require_labels()[indices.cpu().numpy()]
             figures = validation.judge(parts.model.normalise(z), labels, v.ks) if self.first else None
             figures = self.progress.figures = self.fabric.broadcast(figures) or {}

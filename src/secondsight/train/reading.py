@@ -110,7 +110,8 @@ def _describe(error: ValidationError, source: str, text: str, given: Mapping[str
     location = [str(part) for part in problem["loc"] if not str(part).startswith("function-")]
     # A type that offers alternatives (int or None) adds its own words to the place: keep what the recipe has.
     key = ".".join(location[: _depth(location)])
-    place = f"--set {given[key]}" if key in given else f"{source}{_line(text, location[: _depth(location)])}"
+    word = next((word for name, word in given.items() if name == key or name.startswith(f"{key}.")), None)
+    place = f"--set {word}" if word else f"{source}{_line(text, location[: _depth(location)])}"
     if problem["type"] == "extra_forbidden":
         return f"{place}: unknown key {key!r}{_suggest(location)}"
     cause = problem.get("ctx", {}).get("error")

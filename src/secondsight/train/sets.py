@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,3 +110,33 @@ def sampler(images: ImageSet, loss: Loss, recipe: Recipe, *, rank: int, world_si
 def _group(classes: int, most: int) -> int:
     """Classes of a group: the largest divisor of the batch's classes up to their square root, and to ``most``."""
     return max(g for g in range(1, classes + 1) if classes % g == 0 and g * g <= classes and g <= most)
+
+
+def adapted(recipe: Recipe, overrides: Sequence[str], *, say: Callable[[str], None]) -> Recipe:
+    """The recipe made to fit a folder that nobody wrote it for: batches no larger than the classes allow.
+
+    What the user has set with ``overrides`` stays.
+    """
+    given = {word.partition("=")[0].strip() for word in overrides}
+    training = data.open(recipe.data.path)
+    training.require_labels()
+    n = len(
+        (training if training.parts is None else training.part("train")).with_min_images(recipe.data.min_images).classes
+    )
+    if n < 4 and "validation.share" not in given:
+        say(f"{n} classes are too few to hold some out: training on all of them, without validation")
+        recipe = recipe.model_copy(update={"validation": recipe.validation.model_copy(update={"share": 0.0})})
+    train = _cut(training, recipe).train
+    p, k = recipe.train.classes_per_batch, recipe.train.images_per_class
+    fitting = min(p, len(train.classes)), min(k, max(2, len(train) // max(1, min(p, len(train.classes)))))
+    changes = {
+        key: value
+        for key, value, before in zip(("classes_per_batch", "images_per_class"), fitting, (p, k), strict=True)
+        if value != before and f"train.{key}" not in given
+    }
+    if changes:
+        say(
+            f"{len(train)} images of {len(train.classes)} classes to learn from: "
+            + ", ".join(f"train.{k} = {v}" for k, v in changes.items())
+        )
+    return recipe.model_copy(update={"train": recipe.train.model_copy(update=changes)})

@@ -1,0 +1,69 @@
+"""``secondsight compare``: runs side by side."""
+
+from __future__ import annotations
+
+import json as jsonlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from secondsight.train.compare import Summary
+
+
+def compare(
+    runs: list[Path] = typer.Argument(..., help="Run directories, e.g. runs/*; others are passed over."),
+    plot: Path = typer.Option(None, help="Also draw the curves into this file (.png, .svg, .pdf)."),
+    json: bool = typer.Option(False, "--json", help="One JSON list, for machines."),
+) -> None:
+    """Print runs side by side: what differs between their recipes, and the best figures on the held-out classes."""
+    from secondsight.train.compare import differing_keys, metrics_of, summarise
+    from secondsight.train.compare import plot as draw
+
+    found = [summarise(run) for run in runs if len(runs) == 1 or (run / "config.toml").is_file()]
+    if not found:
+        raise typer.BadParameter("none of these is a run directory: a run has a config.toml")
+    keys, metrics = differing_keys(found), metrics_of(found)
+    rows = [_row(run, keys, metrics) for run in found]
+    if json:
+        typer.echo(jsonlib.dumps(rows, indent=2))
+    else:
+        Console().print(_table(rows, keys, metrics))
+    if plot is not None:
+        draw(found, plot)
+        typer.echo(f"curves: {plot}", err=True)
+
+
+def _row(run: Summary, keys: list[str], metrics: list[str]) -> dict[str, Any]:
+    best = run.best
+    return {
+        "run": str(run.path),
+        **{key: run.recipe.get(key) for key in keys},
+        "epoch": best.get("epoch"),
+        **{metric: best.get(metric) for metric in metrics},
+    }
+
+
+def _table(rows: list[dict[str, Any]], keys: list[str], metrics: list[str]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    table.add_column("run", style="bold")
+    for key in keys:
+        table.add_column(key)
+    for name in ("epoch", *metrics):
+        table.add_column(name, justify="right")
+    tops = {metric: max((row[metric] for row in rows if row[metric] is not None), default=None) for metric in metrics}
+    for row in rows:
+        cells = ["–" if row[key] is None else str(row[key]) for key in keys]
+        figures = [_figure(row[metric], tops[metric]) for metric in metrics]
+        table.add_row(row["run"], *cells, "–" if row["epoch"] is None else str(row["epoch"]), *figures)
+    return table
+
+
+def _figure(value: float | None, top: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"[bold green]{100 * value:.1f}[/]" if value == top else f"{100 * value:.1f}"

@@ -1,0 +1,127 @@
+"""``secondsight train``: from a recipe, or from nothing but a folder of images, to a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from secondsight.train.dryrun import Forecast
+    from secondsight.train.recipe import Recipe
+
+DEFAULT = "photos"  # the recipe for someone's own folder
+
+
+def train(
+    recipe: str = typer.Argument(
+        None, help="A recipe file, the name of a shipped one (see: secondsight recipes), or a run directory to resume."
+    ),
+    data: str = typer.Option(None, help="Images: a folder with one subfolder per class, a table, or NAME:PATH."),
+    pooling: str = typer.Option(None, help="Instead of the recipe's; see: secondsight poolings."),
+    backbone: str = typer.Option(None, help="Instead of the recipe's; see: secondsight backbones."),
+    loss: str = typer.Option(None, help="Instead of the recipe's; see: secondsight losses."),
+    override: list[str] = typer.Option([], "--set", metavar="KEY=VALUE", help="Change any key of the recipe."),
+    out: Path = typer.Option(None, help="The run directory; default: runs/ and the name of the recipe."),
+    resume: bool = typer.Option(False, "--resume", help="Go on where the run stopped, exactly."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Build everything, run two steps, say what it would take."),
+) -> None:
+    """Train an embedding.
+
+    [bold]secondsight train --data ./photos[/] needs no recipe: a folder with one subfolder per class is enough.
+    Part of the classes is held out to choose the best model by; it ends up in [bold]RUN/best[/].
+
+    Several processes: [bold]torchrun --nproc-per-node 2 -m secondsight train …[/]
+    """
+    chosen, name = _recipe(recipe, data, pooling, backbone, loss, override)
+    if dry_run:
+        from secondsight.train.dryrun import dry_run as forecast
+
+        _show(forecast(chosen))
+        return
+    from secondsight.train import train as run
+
+    result = run(chosen, out or (Path(recipe) if _is_run(recipe) else Path("runs") / name), resume=resume)
+    if not _first_process():
+        return
+    console = Console(stderr=True, highlight=False)
+    if not result.complete:
+        console.print(f"interrupted and saved after step {result.step}. Go on with:")
+        console.print(f"  secondsight train {result.directory} --resume", soft_wrap=True)
+        raise typer.Exit(130)
+    if result.best is not None:
+        console.print(f"best {chosen.validation.metric} on the held-out classes: [bold]{100 * result.best:.1f}[/]")
+    console.print(f"model: {result.directory / 'best'}   report: {result.directory / 'report.json'}", soft_wrap=True)
+
+
+def _recipe(
+    name: str | None, data: str | None, pooling: str | None, backbone: str | None, loss: str | None, override: list[str]
+) -> tuple[Recipe, str]:
+    """The recipe with all its overrides, and a name for the run."""
+    from secondsight.train import reading, shipped
+
+    given = {"data.path": data, "model.pooling": pooling, "model.backbone": backbone, "loss.name": loss}
+    words = [f"{key}={value!r}" for key, value in given.items() if value is not None]
+    if name is None and data is None:
+        raise typer.BadParameter("give a recipe, or --data with a folder of images")
+    file = Path(name) / "config.toml" if name is not None and _is_run(name) else shipped.find(name or DEFAULT)
+    wanted = reading.read(file, [*words, *_options_to_drop(reading.read(file), pooling, loss), *override])
+    if name is not None:
+        return wanted, file.parent.name if _is_run(name) else file.stem
+    assert data is not None
+    from secondsight.train.sets import adapted
+
+    console = Console(stderr=True, highlight=False)
+    return adapted(wanted, override, say=console.print), f"{Path(data).name or 'photos'}-{wanted.model.pooling}"
+
+
+def _options_to_drop(recipe: Recipe, pooling: str | None, loss: str | None) -> list[str]:
+    """Options are those of the recipe's own pooling and loss; another one has others."""
+    from secondsight.pooling import family
+
+    dropped = []
+    if pooling is not None and family(pooling) != family(recipe.model.pooling):
+        dropped.append("model.pooling_options={}")
+    if loss is not None and loss != recipe.loss.name:
+        dropped.append("loss.options={}")
+    return dropped
+
+
+def _is_run(name: str | None) -> bool:
+    return name is not None and (Path(name) / "config.toml").is_file()
+
+
+def _first_process() -> bool:
+    import os
+
+    return int(os.environ.get("RANK", 0)) == 0
+
+
+def _show(forecast: Forecast) -> None:
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="bold")
+    for part, (count, trained) in forecast.parameters.items():
+        table.add_row(part, f"{count / 1e6:,.2f}M parameters, {trained / 1e6:,.2f}M trained")
+    for what, images, classes in zip(("learn from", "judge by"), forecast.images, forecast.classes, strict=True):
+        table.add_row(what, f"{images:,} images of {classes:,} classes")
+    table.add_row("loss", " → ".join(f"{loss:.4f}" for loss in forecast.losses) + " (two steps)")
+    table.add_row("memory", f"{forecast.memory_bytes / 1e9:.1f} GB at its peak")
+    if forecast.cache_bytes:
+        needs = f"{forecast.cache_bytes / 1e9:.2f} GB on disk, {_duration(forecast.cache_seconds)} to fill"
+        table.add_row("cache", needs)
+    each = f"{forecast.step_seconds:.2f} s a step, {_duration(forecast.validation_seconds)} a validation"
+    table.add_row("time", f"{_duration(forecast.total_seconds)}: {forecast.steps:,} steps, {each}")
+    Console().print(table, highlight=False)
+
+
+def _duration(seconds: float) -> str:
+    """
+    >>> _duration(5), _duration(150), _duration(9000)
+    ('5 s', '2.5 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,134 @@
+"""``--dry-run``: build everything, run two steps, and say what the whole run would take."""
+
+from __future__ import annotations
+
+import itertools
+import resource
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from secondsight import losses
+from secondsight.data import ImageSet
+from secondsight.train import sets
+from secondsight.train.assembly import Parts, assemble, make_fabric
+from secondsight.train.display import Display
+from secondsight.train.loop import Loop, deterministic
+from secondsight.train.recipe import Recipe
+from secondsight.train.rundir import RunDirectory
+from secondsight.train.sets import Sets
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a run would take."""
+
+    parameters: dict[str, tuple[int, int]]  # part → all, trained
+    images: tuple[int, int]  # to learn from, to judge by
+    classes: tuple[int, int]
+    steps: int
+    losses: list[float]  # of the two steps
+    step_seconds: float
+    validation_seconds: float  # each
+    cache_bytes: int  # 0 without the cache
+    cache_seconds: float
+    total_seconds: float
+    memory_bytes: int  # peak
+
+
+def dry_run(recipe: Recipe) -> Forecast:
+    """Two real steps on a few of the real images; nothing is kept."""
+    whole = sets.open_sets(recipe)
+    few = _few(whole, recipe)
+    with tempfile.TemporaryDirectory() as folder:
+        data = recipe.data.model_copy(update={"cache_dir": f"{folder}/cache"})
+        fabric = make_fabric(recipe)
+        started = time.perf_counter()
+        parts = assemble(recipe.model_copy(update={"data": data}), fabric, fit=True, say=lambda words: None, sets=few)
+        per_image = (time.perf_counter() - started) / (len(few.train) + len(few.validation or ()))
+        loop = Loop(parts, RunDirectory(folder), Display(enabled=False))
+        values, seconds = _two_steps(loop)
+        judging = _validation_seconds(loop, whole)
+    steps = len(sets.sampler(whole.train, parts.loss, recipe, rank=0, world_size=1)) * recipe.train.epochs
+    images = len(whole.train) + len(whole.validation or ())
+    cache = images * per_image if parts.feeds.cached else 0.0
+    return Forecast(
+        parameters=_parameters(parts, classes=len(whole.train.classes)),
+        images=(len(whole.train), len(whole.validation or ())),
+        classes=(len(whole.train.classes), len(whole.validation.classes) if whole.validation else 0),
+        steps=steps,
+        losses=values,
+        step_seconds=seconds,
+        validation_seconds=judging,
+        cache_bytes=_row_bytes(parts) * images,
+        cache_seconds=cache,
+        total_seconds=cache + steps * seconds + judging * (recipe.train.epochs // recipe.validation.every),
+        memory_bytes=_peak_memory(fabric.device),
+    )
+
+
+def _few(whole: Sets, recipe: Recipe) -> Sets:
+    """Enough images for two batches and a validation batch."""
+
+    def cut(images: ImageSet, classes: int, each: int) -> ImageSet:
+        labels = images.require_labels()
+        rows = [np.flatnonzero(labels == c)[:each] for c in range(min(classes, len(images.classes)))]
+        return images.subset(np.sort(np.concatenate(rows)))
+
+    p, k = recipe.train.classes_per_batch, recipe.train.images_per_class
+    train = cut(whole.train, p, max(2, 2 * k))
+    return replace(whole, train=train, validation=cut(whole.validation, 16, 4) if whole.validation else None)
+
+
+def _two_steps(loop: Loop) -> tuple[list[float], float]:
+    """The losses, and the seconds of the second step: the first one warms up."""
+    loop.turn_to(0, 0)
+    loop.parts.network.train()
+    values, seconds = [], 0.0
+    with deterministic():
+        batches = itertools.islice(itertools.cycle(loop.loader), 2)
+        for batch in batches:
+            started = time.perf_counter()
+            values.append(loop.step(batch, 0).loss)
+            seconds = time.perf_counter() - started
+    return values, seconds
+
+
+def _validation_seconds(loop: Loop, whole: Sets) -> float:
+    if loop.parts.feeds.validation is None or whole.validation is None:
+        return 0.0
+    started = time.perf_counter()
+    loop.embed(loop.parts.feeds.validation)
+    return (time.perf_counter() - started) / len(loop.parts.feeds.validation) * len(whole.validation)
+
+
+def _parameters(parts: Parts, *, classes: int) -> dict[str, tuple[int, int]]:
+    wanted = parts.recipe.loss
+    named = {
+        "backbone": parts.model.backbone,
+        "reduction": parts.model.reduction,
+        "pooling": parts.model.pooling,
+        "loss": losses.build(wanted.name, dim=parts.model.dim, classes=classes, **wanted.options),
+    }
+    return {
+        name: (sum(p.numel() for p in m.parameters()), sum(p.numel() for p in m.parameters() if p.requires_grad))
+        for name, m in named.items()
+        if m is not None
+    }
+
+
+def _row_bytes(parts: Parts) -> int:
+    if not parts.feeds.cached:
+        return 0
+    return 2 * parts.feeds.train.empty(1).numel()
+
+
+def _peak_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
