@@ -7,7 +7,7 @@ import torch
 from torch.distributions import MultivariateNormal
 
 from secondsight.errors import ConfigError, UnknownName
-from secondsight.functional.factors import covariances, information, mfa_log_joint, projections
+from secondsight.functional.factors import covariances, information, mfa_posteriors
 from secondsight.pooling.em import fit_mixture
 from secondsight.pooling.fisher import FisherVector
 from secondsight.pooling.mfa import MFAFV, MFAFVNet
@@ -52,7 +52,7 @@ def test_log_joint_is_that_of_dense_gaussians():
     weights, means, loadings, noise = mfa()
     x = draw(40, weights, means, loadings, noise)
     cov = covariances(loadings, noise)
-    joint = mfa_log_joint(x, x.square(), weights, means, cov, projections(x, means, cov))
+    joint, _ = mfa_posteriors(x, weights, means, cov)
     torch.testing.assert_close(joint.logsumexp(1), log_likelihood(x, weights, means, loadings, noise))
     torch.testing.assert_close(pooling(mfa()).posteriors(x[None])[0], joint.softmax(1))
 
@@ -69,7 +69,7 @@ def test_plain_scores_are_gradients_of_the_log_likelihood():
     x = draw(9, *mfa())
     mu, lam = means.clone().requires_grad_(), loadings.clone().requires_grad_()
     log_likelihood(x, weights, mu, lam, noise).mean().backward()
-    expected = torch.cat([mu.grad.flatten(), lam.grad.transpose(1, 2).flatten()])
+    expected = torch.cat([mu.grad[:, None], lam.grad.transpose(1, 2)], dim=1).flatten()
     torch.testing.assert_close(pooling(mfa(), scaling="none", normalise="none")(x[None])[0], expected)
 
 
@@ -88,7 +88,7 @@ def test_scores_are_the_equations_of_the_paper_as_loops():
                 g_means[image, k] += gamma[k] * (inverse @ r)[:, 0] / 4
                 inner = r @ r.T @ inverse - torch.eye(D, dtype=torch.float64)
                 g_loadings[image, k] += gamma[k] * inverse @ inner @ loadings[k] / 4
-    expected = torch.cat([g_means.flatten(1), g_loadings.transpose(2, 3).flatten(1)], dim=1)
+    expected = torch.cat([g_means[:, :, None], g_loadings.transpose(2, 3)], dim=2).flatten(1)
     torch.testing.assert_close(pooling(mfa(), scaling="none", normalise="none")(x), expected)
 
 
@@ -104,9 +104,9 @@ def test_with_zero_factors_it_is_the_mean_part_of_the_fisher_vector(normalise, f
     if normalise == "sqrt-l2":
         rooted = mean_part.sign() * mean_part.abs().sqrt()
         mean_part = rooted / rooted.norm(dim=1, keepdim=True)
-    z = pooling((weights, means, zero, noise), normalise=normalise)(x)
-    torch.testing.assert_close(z[:, : N * D], mean_part, atol=1e-5, rtol=1e-5)
-    assert (z[:, N * D :] == 0).all()
+    z = pooling((weights, means, zero, noise), normalise=normalise)(x).view(3, N, 1 + factors, D)
+    torch.testing.assert_close(z[:, :, 0].flatten(1), mean_part, atol=1e-5, rtol=1e-5)
+    assert (z[:, :, 1:] == 0).all()
 
 
 def test_scores_of_data_drawn_from_the_model_are_near_zero_with_unit_variance():
@@ -120,7 +120,8 @@ def test_scores_of_data_drawn_from_the_model_are_near_zero_with_unit_variance():
 
 def test_information_is_the_variance_of_the_scores():
     weights, _, loadings, noise = mfa()
-    means, factors = information(weights, covariances(loadings, noise))
+    diagonal = information(weights, covariances(loadings, noise))
+    means, factors = diagonal[:, 0], diagonal[:, 1:]
     s = dense(loadings, noise)
     a = s.inverse()
     torch.testing.assert_close(means, weights[:, None] * a.diagonal(dim1=1, dim2=2))

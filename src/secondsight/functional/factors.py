@@ -6,9 +6,12 @@ With M = I + ΛᵀΨ⁻¹Λ = CCᵀ (F×F) and R = C⁻¹ΛᵀΨ⁻¹ (F×d), th
 
     S⁻¹ = Ψ⁻¹ − RᵀR,     log|S| = Σ log Ψ + 2 Σ log C_ff,     S⁻¹Λ = RᵀC⁻¹,     ΛᵀS⁻¹Λ = I − M⁻¹
 
-so that no d×d matrix is ever formed. Fisher scores (Dixit & Vasconcelos 2016, eqs. 12–13), with r = x − μ_k:
+so that no d×d matrix is ever formed. Fisher scores (Dixit & Vasconcelos 2016), with r = x − μ_k:
 
     G_μk = Σ γ_k S_k⁻¹ r,     G_Λk = Σ γ_k S_k⁻¹ (r rᵀ S_k⁻¹ − I) Λ_k = (S_k⁻¹ Σ γ_k r (Rr)ᵀ − Σ γ_k Rᵀ) C⁻¹
+
+Both are linear in Σ γ_k t xᵀ and Σ γ_k t, where t = (1, Rr) has F + 1 entries: the mean goes along as a factor that is
+always 1. Tensors that end in (f + 1, d) or (f + 1) hold μ's row first, then one for each factor.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from secondsight.functional.gaussians import LOG_2PI, quadratics
+from secondsight.functional.gaussians import LOG_2PI
 
 
 class Covariances(NamedTuple):
@@ -41,64 +44,67 @@ def covariances(loadings: Float[Tensor, "n d f"], noise: Float[Tensor, "n d"]) -
     return Covariances(1 / noise, inverse_c @ scaled, inverse_c, log_det)
 
 
-def projections(x: Float[Tensor, "*m d"], mu: Float[Tensor, "n d"], cov: Covariances) -> Float[Tensor, "*m n f"]:
-    """R_k (x − μ_k) for every component: one (N·F)-wide matrix product."""
+def mfa_posteriors(
+    x: Float[Tensor, "*m d"], weights: Float[Tensor, " n"], mu: Float[Tensor, "n d"], cov: Covariances
+) -> tuple[Float[Tensor, "*m n"], Float[Tensor, "*m n f"]]:
+    """(log π_k + log N(x; μ_k, S_k), R_k r), with rᵀS⁻¹r = rᵀΨ⁻¹r − ‖Rr‖².
+
+    One product with x, (F + 1)·N wide, and one with x², N wide; the softmax of the first is γ.
+    """
     n, f, d = cov.r.shape
-    offset = -(cov.r @ mu[..., None]).reshape(n * f)
-    return torch.nn.functional.linear(x, cov.r.reshape(n * f, d), offset).unflatten(-1, (n, f))
+    scaled_mu = mu * cov.precision
+    maps = torch.cat([cov.r.reshape(n * f, d), -2 * scaled_mu])
+    offsets = torch.cat([-(cov.r @ mu[..., None]).reshape(n * f), (mu * scaled_mu).sum(1)])
+    factors, linear = torch.nn.functional.linear(x, maps, offsets).split([n * f, n], dim=-1)
+    rr = factors.unflatten(-1, (n, f))
+    quadratic = linear + x.square() @ cov.precision.T - rr.square().sum(-1)
+    return weights.log() - 0.5 * (cov.log_det + d * LOG_2PI + quadratic), rr
 
 
-def mfa_log_joint(
-    x: Float[Tensor, "*m d"],
-    x2: Float[Tensor, "*m d"],
-    weights: Float[Tensor, " n"],
-    mu: Float[Tensor, "n d"],
-    cov: Covariances,
-    p: Float[Tensor, "*m n f"],
-) -> Float[Tensor, "*m n"]:
-    """log π_k + log N(x; μ_k, S_k), with rᵀS⁻¹r = rᵀΨ⁻¹r − ‖Rr‖²; ``p`` is ``projections(x, mu, cov)``."""
-    constant = weights.log() - 0.5 * (cov.log_det + mu.shape[1] * LOG_2PI)
-    return constant - 0.5 * (quadratics(x, x2, mu, cov.precision) - p.square().sum(-1))
+class Moments(NamedTuple):
+    """Sums over locations with t = (1, Rr)."""
+
+    totals: Tensor  # (b, n, f + 1)     Σ γ t
+    sums: Tensor  # (b, n, f + 1, d)  Σ γ t xᵀ
 
 
-def weighted_moments(
-    x: Float[Tensor, "b l d"], gamma: Float[Tensor, "b l n"], mu: Float[Tensor, "n d"], p: Float[Tensor, "b l n f"]
-) -> tuple[Float[Tensor, "b n"], Float[Tensor, "b n d"], Float[Tensor, "b n f d"]]:
-    """(Σγ, Σγ r, Σγ (Rr) rᵀ): all that the scores and the EM steps need of the locations."""
-    gp = (gamma[..., None] * p).flatten(2)  # (b, l, n·f)
-    s0 = gamma.sum(1)
-    s1 = gamma.transpose(1, 2) @ x - s0[..., None] * mu
-    cross = (gp.transpose(1, 2) @ x).unflatten(1, p.shape[2:])
-    return s0, s1, cross - gp.sum(1).unflatten(1, p.shape[2:])[..., None] * mu[:, None]
+def weighted_moments(x: Float[Tensor, "b l d"], gamma: Float[Tensor, "b l n"], rr: Float[Tensor, "b l n f"]) -> Moments:
+    """All that the scores and the EM steps need of the locations: one batched product, (F + 1)·N wide."""
+    t = torch.cat([gamma[..., None], gamma[..., None] * rr], dim=-1)  # (b, l, n, f + 1)
+    sums = t.flatten(2).transpose(1, 2) @ x
+    return Moments(t.sum(1), sums.unflatten(1, t.shape[2:]))
 
 
-def apply_inverse(cov: Covariances, rows: Float[Tensor, "b n q d"]) -> Float[Tensor, "b n q d"]:
-    """Each row v of component k times S_k⁻¹ = Ψ⁻¹ − RᵀR."""
-    return rows * cov.precision[:, None] - (rows @ cov.r.transpose(1, 2)) @ cov.r
+def mfa_scores(cov: Covariances, mu: Float[Tensor, "n d"], s: Moments) -> Float[Tensor, "n b f1 d"]:
+    """(G_μ, G_Λᵀ) of every component and image: gradients of the log-likelihood with respect to μ_k and Λ_k.
+
+    With E = diag(1, C⁻ᵀ), A = E Σγtxᵀ and a = E Σγt, the equations above read
+    G = AΨ⁻¹ − [(ARᵀ − a(Rμ)ᵀ + s₀(0, C⁻ᵀ))  a] [R; Ψ⁻¹μ].
+    """
+    (n, f, d), b = cov.r.shape, len(s.totals)
+    upper = torch.nn.functional.pad(cov.inverse_c.transpose(1, 2), (0, 0, 1, 0))  # (0, C⁻ᵀ)
+    e = torch.nn.functional.pad(upper, (1, 0))
+    e[:, 0, 0] = 1
+    # components first: then the products below share their right-hand sides without copies
+    big_a = e[:, None] @ s.sums.transpose(0, 1)  # (n, b, f + 1, d)
+    a = e[:, None] @ s.totals.transpose(0, 1)[..., None]  # (n, b, f + 1, 1)
+    inner = (big_a.flatten(1, 2) @ cov.r.transpose(1, 2)).view(n, b, f + 1, f)
+    inner = inner - a * (cov.r @ mu[..., None]).view(n, 1, 1, f) + a[:, :, :1] * upper[:, None]
+    left = torch.cat([inner, a], dim=-1).flatten(1, 2)
+    right = torch.cat([cov.r, (mu * cov.precision)[:, None]], dim=1)
+    scaled = (big_a * cov.precision[:, None, None]).flatten(1, 2)
+    return torch.baddbmm(scaled, left, right, alpha=-1).view(n, b, f + 1, d)
 
 
-def mfa_scores(
-    cov: Covariances,
-    s0: Float[Tensor, "b n"],
-    s1: Float[Tensor, "b n d"],
-    cross: Float[Tensor, "b n f d"],
-) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b n f d"]]:
-    """(G_μ, G_Λ transposed) from ``weighted_moments``: gradients of the log-likelihood with respect to μ_k and Λ_k."""
-    inner = apply_inverse(cov, cross) - s0[..., None, None] * cov.r
-    # (…) C⁻¹ on the F side: with rows for factors that is C⁻ᵀ from the left
-    return apply_inverse(cov, s1[:, :, None])[:, :, 0], cov.inverse_c.transpose(1, 2) @ inner
-
-
-def information(weights: Float[Tensor, " n"], cov: Covariances) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n f d"]]:
+def information(weights: Float[Tensor, " n"], cov: Covariances) -> Float[Tensor, "n f1 d"]:
     """The diagonal of the Fisher information of μ_k and Λ_k, where γ is taken as hard (as the Fisher vector does).
 
     With y = S⁻¹r ~ N(0, S⁻¹) and w = Λᵀy the scores are y and y wᵀ − S⁻¹Λ, whose variances are
     (S⁻¹)_jj and (S⁻¹)_jj (ΛᵀS⁻¹Λ)_ff + (S⁻¹Λ)²_jf.
     """
-    diagonal = (cov.precision - cov.r.square().sum(1)).clamp_min(1e-6 * cov.precision)
+    diagonal = (cov.precision - cov.r.square().sum(1)).clamp_min(1e-6 * cov.precision)[:, None]
     explained = 1 - cov.inverse_c.square().sum(1)  # diag(I − M⁻¹), (n, f)
     s_inverse_loadings = cov.inverse_c.transpose(1, 2) @ cov.r
-    spread = diagonal[:, None] * explained.clamp_min(0)[..., None] + s_inverse_loadings.square()
+    spread = diagonal * explained.clamp_min(0)[..., None] + s_inverse_loadings.square()
     # a factor that is zero has a zero score: the floor keeps 0 / 0 at 0
-    spread = spread.clamp_min(1e-6 * diagonal[:, None])
-    return weights[:, None] * diagonal, weights[:, None, None] * spread
+    return weights[:, None, None] * torch.cat([diagonal, spread.clamp_min(1e-6 * diagonal)], dim=1)

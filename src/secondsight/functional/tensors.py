@@ -67,8 +67,8 @@ def routed_linear(
     return _RoutedLinear.apply(x.flatten(0, 1), routes.order, routes.sizes, weight, bias)  # type: ignore[return-value]
 
 
-def run_grams(y: Float[Tensor, "m p"], runs: Int[Tensor, "n b"]) -> Float[Tensor, "b n p p"]:
-    """Σ y yᵀ over every run of consecutive rows; run (k, i) has ``runs[k, i]`` of them.
+def run_grams(y: Float[Tensor, "m p"], runs: Int[Tensor, "n b"]) -> Float[Tensor, "b n q"]:
+    """``half(Σ y yᵀ)`` over every run of consecutive rows; run (k, i) has ``runs[k, i]`` of them.
 
     Runs of like length are padded with zero rows to a common one and multiplied as a batch: at most half is padding.
     """
@@ -76,19 +76,18 @@ def run_grams(y: Float[Tensor, "m p"], runs: Int[Tensor, "n b"]) -> Float[Tensor
     lengths = runs.flatten()
     starts = lengths.cumsum(0) - lengths
     padded = torch.cat([y, y.new_zeros(1, p)])
-    grams = y.new_zeros(n * b, p, p)
-    low = 1
-    longest = int(lengths.max()) if len(lengths) else 0
+    halves, places = [y.new_zeros(0, p * (p + 1) // 2)], [lengths[:0]]
+    low, longest = 1, int(lengths.max()) if len(lengths) else 0
     while low <= longest:
         some = ((lengths >= low) & (lengths < 2 * low)).nonzero().flatten()
-        low *= 2
-        if len(some) == 0:
-            continue
-        step = torch.arange(int(lengths[some].max()), device=y.device)
+        step = torch.arange(min(2 * low - 1, longest), device=y.device)
         rows = torch.where(step < lengths[some, None], starts[some, None] + step, m)
         group = padded.index_select(0, rows.flatten()).view(*rows.shape, p)
-        grams = grams.index_copy(0, some, group.transpose(1, 2) @ group)
-    return grams.view(n, b, p, p).transpose(0, 1)
+        halves.append(half(group.transpose(1, 2) @ group))
+        places.append(some % b * n + some // b)  # from (codeword, image) to (image, codeword)
+        low *= 2
+    out = y.new_zeros(b * n, halves[0].shape[1])
+    return out.index_copy(0, torch.cat(places), torch.cat(halves)).view(b, n, -1)
 
 
 def half(t: Float[Tensor, "*s p p"]) -> Float[Tensor, "*s q"]:

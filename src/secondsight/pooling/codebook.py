@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -45,9 +46,6 @@ class Codebook(Pooling):
 
     learned: ClassVar[bool] = False
     """Whether the codebook is a set of parameters (which start at random) or must be fitted before use."""
-
-    piecewise: ClassVar[bool] = False
-    """Whether to take a few images at a time on a CPU: intermediates as large as x then stay in the cache."""
 
     def __init__(
         self, in_dim: int, blocks: tuple[int, int], *, normalise: str, power: float = 0.5, fit_points: int = FIT_POINTS
@@ -96,7 +94,7 @@ class Codebook(Pooling):
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b out"]:
         with full_precision(self._prepared(x, mask)) as x:
-            return normalise_blocks(self._sums_by_pieces(x, mask, grid), self.normalise, self.power)
+            return normalise_blocks(self.sums(x, mask, grid), self.normalise, self.power)
 
     def local(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
@@ -108,13 +106,6 @@ class Codebook(Pooling):
             )
         with full_precision(self._prepared(x, mask)) as x:
             return self.terms(x, mask, grid).flatten(2)
-
-    def _sums_by_pieces(self, x: Tensor, mask: Tensor | None, grid: Grid | None) -> Tensor:
-        images = max(1, PIECE // max(1, x[0].numel() if len(x) else 1))
-        if not self.piecewise or x.device.type != "cpu" or len(x) <= images or torch.compiler.is_exporting():
-            return self.sums(x, mask, grid)
-        masks = [None] * len(x) if mask is None else mask.split(images)
-        return torch.cat([self.sums(part, its, grid) for part, its in zip(x.split(images), masks, strict=False)])
 
     def _prepared(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if not self._ready:
@@ -149,6 +140,15 @@ def at_least_one(family: str, **values: int) -> None:
     for name, value in values.items():
         if value < 1:
             raise ConfigError(f"{family}: {name} must be at least 1, got {value}")
+
+
+def in_pieces(function: Callable[[Tensor, Tensor | None], Tensor], x: Tensor, mask: Tensor | None) -> Tensor:
+    """``function(x, mask)``, a few images at a time on a CPU: intermediates as large as x then stay in the cache."""
+    images = max(1, PIECE // max(1, x.shape[1] * x.shape[2]))
+    if x.device.type != "cpu" or len(x) <= images or torch.compiler.is_exporting():
+        return function(x, mask)
+    masks = [None] * len(x) if mask is None else mask.split(images)
+    return torch.cat([function(part, its) for part, its in zip(x.split(images), masks, strict=False)])
 
 
 def counted(x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None) -> Float[Tensor, "b 1 1"]:

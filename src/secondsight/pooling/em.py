@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from secondsight.errors import DataError, ShapeError
-from secondsight.functional.factors import covariances, mfa_log_joint, projections, weighted_moments
+from secondsight.functional.factors import covariances, mfa_posteriors, weighted_moments
 from secondsight.functional.residuals import nearest_codeword
 from secondsight.pooling.contract import Features
 from secondsight.pooling.fitting import chunks, kmeans, sample
@@ -143,31 +143,34 @@ def _directions(r: Float[Tensor, "m d"], f: int) -> Float[Tensor, "d f"]:
 
 
 class _Statistics(NamedTuple):
-    s0: Tensor  # (n,)       Σγ
-    s1: Tensor  # (n, d)     Σγ r,       r = x − μ
-    s2: Tensor  # (n, d)     Σγ r²
-    cross: Tensor  # (n, f, d)  Σγ (Rr) rᵀ
-    first: Tensor  # (n, f)     Σγ Rr
+    """Sums over the stream with r = x − μ and t = (1, Rr)."""
+
+    totals: Tensor  # (n, f + 1)     Σγ t
+    sums: Tensor  # (n, f + 1, d)  Σγ t rᵀ
+    squares: Tensor  # (n, d)         Σγ r²
+
+    def plus(self, other: _Statistics) -> _Statistics:
+        return _Statistics(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 def _expectation(features: Features, mixture: Mixture, centre: Tensor) -> tuple[_Statistics, float]:
     """The statistics of one pass, and the log-likelihood of the stream under ``mixture``."""
     weights, mu, variances, loadings, _ = mixture
     cov = covariances(loadings, variances)
-    totals, likelihood = None, 0.0
+    statistics, likelihood = None, 0.0
     for block in _blocks(features):
         x = block - centre
-        x2, p = x.square(), projections(x, mu, cov)
-        joint = mfa_log_joint(x, x2, weights, mu, cov, p)
+        joint, rr = mfa_posteriors(x, weights, mu, cov)
         evidence = joint.logsumexp(1, keepdim=True)
         gamma = (joint - evidence).exp()
-        s0, s1, cross = (t[0] for t in weighted_moments(x[None], gamma[None], mu, p[None]))
-        s2 = gamma.T @ x2 - mu * (2 * s1 + s0[:, None] * mu)
-        fresh = _Statistics(s0, s1, s2, cross, torch.einsum("mn,mnf->nf", gamma, p))
-        totals = fresh if totals is None else _Statistics(*(a + b for a, b in zip(totals, fresh, strict=True)))
+        totals, sums = (t[0] for t in weighted_moments(x[None], gamma[None], rr[None]))
+        # around the old means: r instead of x
+        s2 = gamma.T @ x.square() - mu * (2 * sums[:, 0] - totals[:, :1] * mu)
+        fresh = _Statistics(totals, sums - totals[..., None] * mu[:, None], s2)
+        statistics = fresh if statistics is None else statistics.plus(fresh)
         likelihood += evidence.sum().item()
-    assert totals is not None
-    return totals, likelihood
+    assert statistics is not None
+    return statistics, likelihood
 
 
 def _maximisation(mixture: Mixture, s: _Statistics, least: Tensor) -> Mixture:
@@ -180,18 +183,18 @@ def _maximisation(mixture: Mixture, s: _Statistics, least: Tensor) -> Mixture:
     cov = covariances(mixture.loadings, mixture.variances)
     f = mixture.loadings.shape[2]
     upper = cov.inverse_c.transpose(1, 2)
-    wr, w = upper @ s.cross, upper @ s.first[..., None]  # Σγ w rᵀ and Σγ w
+    wr, w = upper @ s.sums[:, 1:], upper @ s.totals[:, 1:, None]  # Σγ w rᵀ and Σγ w
     beta, inverse_m = upper @ cov.r, upper @ cov.inverse_c  # E[z | x] = β r, Cov[z | x] = M⁻¹
-    s0 = s.s0.clamp_min(1e-12)
+    s0 = s.totals[:, 0].clamp_min(1e-12)
     zz = torch.empty(len(s0), f + 1, f + 1).to(wr)
     zz[:, :f, :f] = wr @ beta.transpose(1, 2) + s0[:, None, None] * inverse_m
     zz[:, :f, f:], zz[:, f:, :f], zz[:, f, f] = w, w.transpose(1, 2), s0
-    zr = torch.cat([wr, s.s1[:, None]], dim=1)  # Σγ E[z̃] rᵀ, (n, f+1, d)
+    zr = torch.cat([wr, s.sums[:, :1]], dim=1)  # Σγ E[z̃] rᵀ, (n, f+1, d)
     joint = torch.linalg.solve(zz, zr)  # Λ̃ᵀ
-    variances = torch.maximum((s.s2 - (joint * zr).sum(1)) / s0[:, None], least)
+    variances = torch.maximum((s.squares - (joint * zr).sum(1)) / s0[:, None], least)
     means = mixture.means + joint[:, f]
     fresh = Mixture(s0 / s0.sum(), means, variances, joint[:, :f].transpose(1, 2), mixture.history)
-    return _reseed(fresh, s.s0)
+    return _reseed(fresh, s.totals[:, 0])
 
 
 def _reseed(mixture: Mixture, s0: Tensor) -> Mixture:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from secondsight.functional.gaussians import fisher_sums, fisher_terms, log_joint, quadratics
 from secondsight.functional.residuals import masked
-from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, counted, set_values
+from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, counted, in_pieces, set_values
 from secondsight.pooling.contract import Features, Grid
 
 
@@ -26,7 +26,6 @@ class FisherVector(Codebook):
     """
 
     family = "fisher"
-    piecewise = True
 
     def __init__(self, in_dim: int, *, codewords: int = 16, normalise: str = "sqrt-l2", fit_points: int = FIT_POINTS):
         at_least_one(self.family, codewords=codewords)
@@ -64,24 +63,28 @@ class FisherVector(Codebook):
     def _gamma(self, x: Tensor, x2: Tensor, mu: Tensor, mask: Tensor | None) -> Tensor:
         return masked(log_joint(x, x2, self.weights, mu, self.variances).softmax(-1), mask)
 
-    def _scale(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """1 / (T√π_k), as (b, n, 1)."""
-        return self.weights.rsqrt()[:, None] / counted(x, mask)
+    def _front(self) -> Tensor:
+        """1/√π_k in front of both parts, as (2n, 1)."""
+        return self.weights.rsqrt().repeat(2)[:, None]
 
     def sums(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b blocks d"]:
+        return in_pieces(self._piece, x, mask)
+
+    def _piece(self, x: Tensor, mask: Tensor | None) -> Tensor:
         centre = self._centre()
         x, mu = x - centre, self.means - centre
         x2 = x.square()
-        parts = fisher_sums(x, x2, self._gamma(x, x2, mu, mask), mu, self.variances.rsqrt())
-        return torch.cat([part * self._scale(x, mask) for part in parts], dim=1)
+        gamma = self._gamma(x, x2, mu, mask) / counted(x, mask)  # the mean over locations, where it costs least
+        mean_part, spread_part = fisher_sums(x, x2, gamma, mu, self.variances.rsqrt())
+        return torch.cat([mean_part, spread_part], dim=1) * self._front()
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b l blocks d"]:
-        parts = fisher_terms(x, self.posteriors(x, mask), self.means, self.variances.rsqrt())
-        return torch.cat([part * self._scale(x, mask)[:, None] for part in parts], dim=2)
+        gamma = self.posteriors(x, mask) / counted(x, mask)
+        return torch.cat(fisher_terms(x, gamma, self.means, self.variances.rsqrt()), dim=2) * self._front()
 
     def flops(self, locations: int) -> int:
         n, d = self.means.shape
@@ -103,7 +106,6 @@ class FisherNet(Codebook):
     """
 
     family = "fishernet"
-    piecewise = True
     learned = True
 
     def __init__(
@@ -151,25 +153,30 @@ class FisherNet(Codebook):
             logits = logits + self.log_prior + self.weight.abs().clamp_min(1e-12).log().sum(1)
         return masked(logits.softmax(-1), mask)
 
-    def _scale(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """1 / T (and 1 / √π_k, where it is kept), as (b, n or 1, 1)."""
-        front = x.new_ones(1, 1) if self.log_prior is None else (-0.5 * self.log_prior.log_softmax(0)).exp()[:, None]
-        return front / counted(x, mask)
+    def _front(self) -> Tensor:
+        """1/√π_k in front of both parts, as (2n, 1), where it is kept."""
+        assert self.log_prior is not None
+        return (-0.5 * self.log_prior.log_softmax(0)).exp().repeat(2)[:, None]
 
     def sums(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b blocks d"]:
+        return in_pieces(self._piece, x, mask)
+
+    def _piece(self, x: Tensor, mask: Tensor | None) -> Tensor:
         centre = self._centre()
         x, mu = x - centre, -self.bias - centre
         x2 = x.square()
-        parts = fisher_sums(x, x2, self._gamma(x, x2, mu, mask), mu, self.weight)
-        return torch.cat([part * self._scale(x, mask) for part in parts], dim=1)
+        gamma = self._gamma(x, x2, mu, mask) / counted(x, mask)  # the mean over locations, where it costs least
+        mean_part, spread_part = fisher_sums(x, x2, gamma, mu, self.weight)
+        both = torch.cat([mean_part, spread_part], dim=1)
+        return both if self.log_prior is None else both * self._front()
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b l blocks d"]:
-        parts = fisher_terms(x, self.posteriors(x, mask), -self.bias, self.weight)
-        return torch.cat([part * self._scale(x, mask)[:, None] for part in parts], dim=2)
+        both = torch.cat(fisher_terms(x, self.posteriors(x, mask) / counted(x, mask), -self.bias, self.weight), dim=2)
+        return both if self.log_prior is None else both * self._front()
 
     def flops(self, locations: int) -> int:
         n, d = self.weight.shape

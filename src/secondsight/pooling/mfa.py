@@ -6,33 +6,35 @@ NIPS 2016. MFAFVNet: Li, Dixit & Vasconcelos, "Deep scene image classification w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, UnknownName
 from secondsight.functional.factors import (
-    Covariances,
     covariances,
     information,
-    mfa_log_joint,
+    mfa_posteriors,
     mfa_scores,
-    projections,
     weighted_moments,
 )
 from secondsight.functional.residuals import masked
-from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, counted, set_values
+from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, counted, in_pieces, set_values
 from secondsight.pooling.contract import Features, Grid
 
 SCALINGS = ("diagonal", "none")
 """diagonal: scores over the root of their Fisher information, as in Fisher vectors · none: the plain scores (2016)."""
 
 
+Scores = Callable[[Tensor, "Tensor | None", bool], Tensor]
+
+
 class _FactorAnalysers(Codebook):
     """What the fitted and the learned form share: all but where the mixture's numbers live."""
 
     numbers = ("codewords", "factors")
-    piecewise = True
 
     def __init__(
         self,
@@ -76,39 +78,41 @@ class _FactorAnalysers(Codebook):
         """Use, or start at, a mixture that was fitted elsewhere."""
         raise NotImplementedError
 
-    def _assigned(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Covariances, Tensor, Tensor]:
-        """x and μ around the mixture's mean, S_k, γ (b, l, n), and R_k(x − μ_k) (b, l, n, f)."""
-        weights, mu, loadings, noise = self._values()
-        centre = (weights @ mu).detach()
-        x, mu, cov = x - centre, mu - centre, covariances(loadings, noise)
-        p = projections(x, mu, cov)
-        return x, mu, cov, masked(mfa_log_joint(x, x.square(), weights, mu, cov, p).softmax(-1), mask), p
-
     def posteriors(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l n"]:
         """γ_k(x): the chance that each location comes from each component."""
-        return self._assigned(x, mask)[3]
+        weights, mu, loadings, noise = self._values()
+        centre = weights @ mu
+        joint, _ = mfa_posteriors(x - centre, weights, mu - centre, covariances(loadings, noise))
+        return masked(joint.softmax(-1), mask)
+
+    def _scores(self) -> Scores:
+        """The function from local features to blocks, with all that does not depend on them computed once."""
+        weights, mu, loadings, noise = self._values()
+        centre = (weights @ mu).detach()  # from x and μ alike: it changes nothing but the rounding
+        mu, cov = mu - centre, covariances(loadings, noise)
+        scale = information(weights, cov).rsqrt()[:, None] if self.scaling == "diagonal" else None
+
+        def scores(x: Tensor, mask: Tensor | None, alone: bool) -> Tensor:
+            count, x = counted(x, mask), x - centre
+            joint, rr = mfa_posteriors(x, weights, mu, cov)
+            parts = (x, masked(joint.softmax(-1), mask) / count, rr)
+            if alone:  # every location as an image of its own
+                parts = tuple(part.flatten(0, 1)[:, None] for part in parts)
+            g = mfa_scores(cov, mu, weighted_moments(*parts))
+            return (g if scale is None else g * scale).transpose(0, 1).flatten(1, 2)
+
+        return scores
 
     def sums(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b blocks d"]:
-        x, mu, cov, gamma, p = self._assigned(x, mask)
-        return self._blocks(*mfa_scores(cov, *weighted_moments(x, gamma, mu, p)), cov) / counted(x, mask)
+        scores = self._scores()
+        return in_pieces(lambda x, mask: scores(x, mask, False), x, mask)
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b l blocks d"]:
-        x, mu, cov, gamma, p = self._assigned(x, mask)
-        # every location as an image of its own
-        x1, gamma1, p1 = (t.flatten(0, 1)[:, None] for t in (x, gamma, p))
-        blocks = self._blocks(*mfa_scores(cov, *weighted_moments(x1, gamma1, mu, p1)), cov)
-        return blocks.unflatten(0, x.shape[:2]) / counted(x, mask)[:, None]
-
-    def _blocks(self, g_means: Tensor, g_loadings: Tensor, cov: Covariances) -> Tensor:
-        """The scores, scaled, as blocks of d: the means' first, then one for each factor of each component."""
-        if self.scaling == "diagonal":
-            means, loadings = information(self._values()[0], cov)
-            g_means, g_loadings = g_means * means.rsqrt(), g_loadings * loadings.rsqrt()
-        return torch.cat([g_means, g_loadings.flatten(1, 2)], dim=1)
+        return self._scores()(x, mask, True).unflatten(0, x.shape[:2])
 
     def flops(self, locations: int) -> int:
         n, f, d = self.codewords, self.factors, self.in_dim
@@ -121,7 +125,7 @@ class MFAFV(_FactorAnalysers):
     Args:
         in_dim: d of the local features.
         codewords: Components N.
-        factors: Rank F of each Λ_k; the output has N·(1 + F)·d dimensions, the means' scores first.
+        factors: Rank F of each Λ_k; the output has N·(1 + F)·d dimensions, N times μ's score and Λ's columns'.
         scaling: ``diagonal`` divides each score by its root Fisher information (with no factors this is the mean part
             of the Fisher vector), ``none`` leaves the scores of the 2016 paper.
         normalise: ``sqrt-l2`` (the paper), ``l2``, ``intra-l2``, or ``none``, which is additive.

@@ -77,8 +77,8 @@ class VLAT(Codebook):
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b n q"]:
         _, routes, y = self._routed(x, mask)
-        expected = routes.runs.T[..., None] * half(self.mean_tensors)
-        return half(run_grams(y, routes.runs)) - expected
+        counts = routes.runs.T[..., None].to(x.dtype)
+        return torch.addcmul(run_grams(y, routes.runs), counts, half(self.mean_tensors), value=-1)
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
