@@ -40,7 +40,7 @@ def run_whole(digits: Path, out: Path, *overrides: str) -> Path:
 
 def start(digits: Path, out: Path, overrides: tuple[str, ...] = OVERRIDES, *, resume: bool = True):
     child = train_tiny.processes().Process(
-        target=train_tiny.train_quietly, args=(str(digits), str(out), overrides, resume)
+        target=train_tiny.train_quietly, args=(str(digits), str(out), overrides, resume), daemon=True
     )
     child.start()
     return child
@@ -85,7 +85,7 @@ def test_a_run_killed_twenty_times_ends_with_the_weights_of_one_that_was_not(dig
 
 
 def wait_for_a_moment(child, out: Path, chance: random.Random) -> None:
-    """Until a checkpoint or a model is half written, or a little after the first step, or while the run still starts."""
+    """Until a checkpoint or a model is half written, a little after the first step, or while the run still starts."""
     what = chance.choice(["write", "write", "step", "step", "start"])
     before = half_written(out), size(out / "metrics.jsonl")
     while what == "write" and child.is_alive() and half_written(out) <= before[0]:

@@ -112,3 +112,15 @@ def processes() -> Any:
         sys.path.insert(0, here)
     os.environ["PYTHONPATH"] = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
     return context
+
+
+def train_as(rank: int, world: int, port: int, data: str, out: str, overrides: tuple[str, ...]) -> None:
+    """For another process: one of ``world`` that train together; what goes wrong is written to ``out``.rank."""
+    from secondsight.errors import SecondsightError
+
+    enter(rank, world, port)
+    try:
+        train_quietly(data, out, overrides, resume=False)
+    except SecondsightError as error:
+        Path(f"{out}.{rank}").write_text(str(error))
+        os._exit(1)  # a process group that has lost a member may not be torn down politely
