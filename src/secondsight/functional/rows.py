@@ -46,8 +46,7 @@ class _RowLoss(torch.autograd.Function):
             total += terms.total
             weight += terms.weight
             if ctx.needs_input_grad[0]:
-                grad[here] += terms.grad @ u
-                grad.addmm_(terms.grad.T, u[here])
+                _add_gradient(grad, terms.grad, u, here)
         weight.clamp_min_(1)
         ctx.save_for_backward(grad / weight.to(u.dtype))
         return (total / weight).to(u.dtype)
@@ -56,6 +55,15 @@ class _RowLoss(torch.autograd.Function):
     def backward(ctx, *outer: Tensor):
         (grad,) = ctx.saved_tensors
         return outer[0] * grad, None
+
+
+def _add_gradient(grad: Tensor, g: Tensor, u: Tensor, here: slice) -> None:
+    """grad += the rows ``here`` of (G + Gᵀ)u."""
+    if len(g) == len(u):
+        grad.addmm_(g + g.T, u)  # one product instead of two
+        return
+    grad[here] += g @ u
+    grad.addmm_(g.T, u[here])
 
 
 def wide(x: Tensor) -> torch.dtype:
