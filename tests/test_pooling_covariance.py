@@ -124,7 +124,7 @@ def test_names_and_options():
         lambda: MPNCov(4, power=0.0),
         lambda: ISqrtCov(4, eps=0.0),
     ):
-        with pytest.raises(ConfigError, match="mpn-cov|eps"):
+        with pytest.raises(ConfigError, match=r"mpn-cov|eps"):
             bad()
     with pytest.raises(ConfigError, match="steps"):
         ISqrtCov(4, steps=0)

@@ -65,5 +65,5 @@ def test_names_and_options():
     assert GeM.from_name("gem", in_dim=8, per_channel=True).p.shape == (8,)
     assert Max.from_name("max", in_dim=8).out_dim == 8
     for bad in (lambda: GeM(4, p=0.0), lambda: GeM(4, eps=0.0), lambda: Max.from_name("max-2", in_dim=8)):
-        with pytest.raises(ConfigError, match="must be|max-2"):
+        with pytest.raises(ConfigError, match=r"must be|max-2"):
             bad()

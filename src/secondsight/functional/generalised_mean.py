@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 def generalised_mean(
@@ -21,10 +22,47 @@ def generalised_mean(
     """
     if x.shape[1] == 0:
         return x.sum(1)
-    scaled = p * x.clamp_min(eps).log()
-    count = torch.tensor(x.shape[1], device=x.device, dtype=x.dtype)
-    if mask is not None:
+    if torch.compiler.is_exporting():
+        return _forward(x, p, mask, eps)[-1]
+    z = _GeneralisedMean.apply(x, p, mask, eps)
+    assert isinstance(z, Tensor)
+    return z
+
+
+def _forward(x: Tensor, p: Tensor, mask: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """log x, log Σ x^p, log L and the result."""
+    logs = x.clamp_min(eps).log()
+    if mask is None:
+        count = torch.full((1, 1), x.shape[1], dtype=x.dtype, device=x.device)
+    else:
         # Very low instead of −∞: an image with no location then gives e^very low = 0, and no gradient is NaN.
-        scaled = scaled.masked_fill(~mask[..., None], torch.finfo(x.dtype).min / 2)
+        logs = logs.masked_fill(~mask[..., None], 0.5 * torch.finfo(x.dtype).min / p.max().clamp_min(1))
         count = mask.sum(1, keepdim=True).clamp_min(1).to(x.dtype)
-    return ((scaled.logsumexp(1) - count.log()) / p).exp()
+    total, count = (p * logs).logsumexp(1), count.log()
+    return logs, total, count, ((total - count) / p).exp()
+
+
+class _GeneralisedMean(torch.autograd.Function):
+    """By hand: autograd would keep four tensors of the size of the features and pass over them ten times."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, p: Tensor, mask: Tensor | None, eps: float) -> Tensor:
+        logs, total, count, z = _forward(x, p, mask, eps)
+        ctx.save_for_backward(logs, p, total, count, z)
+        ctx.lowest = torch.tensor(eps, dtype=x.dtype).log().item()
+        return z
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *gradients: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        """∂z/∂x_l = z·w_l/x_l and ∂z/∂p = z/p·(Σ_l w_l log x_l − log z), with the weights w_l = x_l^p / Σ x^p."""
+        logs, p, total, count, z = ctx.saved_tensors
+        gz, gx, gp = gradients[0] * z, None, None
+        if ctx.needs_input_grad[0]:
+            gx = ((p - 1) * logs).sub_(total[:, None]).exp_().mul_(gz[:, None])  # w/x, in one exponential
+            gx.masked_fill_(logs <= ctx.lowest, 0)
+        if ctx.needs_input_grad[1]:
+            weights = (p * logs).sub_(total[:, None]).exp_()
+            gp = gz / p * (weights.mul_(logs).sum(1) - (total - count) / p)
+            gp = gp.sum_to_size(p.shape)
+        return gx, gp, None, None

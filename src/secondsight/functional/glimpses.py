@@ -7,11 +7,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 
-def joint(
-    x: Float[Tensor, "b l d"], y: Float[Tensor, "b n e"], u: Float[Tensor, "d r"], v: Float[Tensor, "e r"]
-) -> Float[Tensor, "b l r"]:
-    """tanh(Uᵀx) ∘ tanh(Vᵀy); ``y`` has as many positions as ``x``, or one that meets them all."""
-    return (x @ u).tanh() * (y @ v).tanh()
+def embedded(x: Float[Tensor, "b l d"], *weights: Float[Tensor, "d _"]) -> tuple[Float[Tensor, "b l _"], ...]:
+    """tanh(Wᵀx) for several W, by one matrix product."""
+    # In place: a product does not need its own result for the backward pass.
+    h = (x @ torch.cat(weights, dim=1)).tanh_()
+    return h.split([w.shape[1] for w in weights], dim=-1)
 
 
 def attention(logits: Float[Tensor, "b l g"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l g"]:

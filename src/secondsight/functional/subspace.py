@@ -53,39 +53,51 @@ def bilinear_readout(
 class _TopSubspace(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, k: int) -> Tensor:
-        values, basis = _spectrum(x)
-        ctx.save_for_backward(x, values, basis)
-        ctx.k = k
-        return torch.nn.functional.pad(basis, (0, max(0, k - basis.shape[-1])))[..., :k].clone()
+        values, w = _spectrum(x)
+        u = l2(_span(x, w[..., :k]).mT).mT  # orthonormal already, but for rounding
+        ctx.save_for_backward(x, values, w, u)
+        return torch.nn.functional.pad(u, (0, k - u.shape[-1]))
 
     @staticmethod
     @once_differentiable
     def backward(ctx, *gradients: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """With C = XᵀX: dU_i = Σ_j u_j (u_jᵀ dC u_i) / (λ_i − λ_j), j outside the k; and λ_j = 0 off the span of X."""
-        x, values, basis = ctx.saved_tensors
-        k = min(ctx.k, basis.shape[-1])
-        inside, g = basis[..., :k], gradients[0][..., :k]
-        alive = values[:, None, :k] > 0
-        gap = values[:, None, :k] - values[:, k:, None]
+        x, values, w, u = ctx.saved_tensors
+        k = u.shape[-1]
+        g = gradients[0][..., :k]
+        inside, outside = values[:, None, :k], values[:, k:, None]
+        gap = (inside - outside) * (inside > 0)
         floor = _tolerance(x) * values[:, None, :1]
         damped = gap / (gap.square() + floor.square()).clamp_min(torch.finfo(x.dtype).tiny)
-        seen = basis.mT @ g  # (b, r, k): the gradient in the basis of X's span
-        m = basis[..., k:] @ (seen[:, k:] * damped * alive)
-        off_span = (g - basis @ seen) / values[:, None, :k].where(alive, torch.inf)
-        gx = (x @ m) @ inside.mT + (x @ inside) @ (m + off_span).mT
-        return gx, None
+        seen = _seen(x, w, g)  # (b, r, k): the gradient in the basis of X's span
+        m = _span(x, w[..., k:] @ (seen[:, k:] * damped))
+        off_span = (g - _span(x, w @ seen)) / inside.where(inside > 0, torch.inf)
+        left, right = torch.cat([m, u], dim=-1), torch.cat([u, m + off_span], dim=-1)
+        return (x @ left) @ right.mT, None
 
 
 def _spectrum(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues (b, r) of XᵀX, falling, and eigenvectors (b, d, r), r = min(L, d); zeros where X has nothing."""
-    if x.shape[1] < x.shape[2]:  # the smaller Gram matrix: X Xᵀ = V Λ Vᵀ, U = Xᵀ V Λ^{-1/2}
-        values, v = torch.linalg.eigh(x @ x.mT)
-        basis = l2((x.mT @ v).mT).mT
-    else:
-        values, basis = torch.linalg.eigh(x.mT @ x)
-    values, basis = values.flip(-1), basis.flip(-1)
+    """Eigenvalues (b, r) of C = XᵀX, falling, r = min(L, d), and W with eigenvectors U = XᵀW if L < d, else U = W.
+
+    With the smaller Gram matrix, X Xᵀ = V Λ Vᵀ, that is W = V Λ^{-1/2}. Zeros stand for what X has nothing of.
+    """
+    few = x.shape[1] < x.shape[2]
+    values, w = torch.linalg.eigh(x @ x.mT if few else x.mT @ x)
+    values, w = values.flip(-1), w.flip(-1)
     there = values > _tolerance(x) * values[:, :1].clamp_min(torch.finfo(x.dtype).tiny)
-    return values.where(there, 0), basis.where(there[:, None], 0)
+    values = values.where(there, 0)
+    scale = values.where(there, torch.inf).rsqrt() if few else there.to(x.dtype)
+    return values, w * scale[:, None]
+
+
+def _span(x: Tensor, coefficients: Tensor) -> Tensor:
+    """U S, given W S; the d×r basis U is never formed when X has few locations."""
+    return x.mT @ coefficients if x.shape[1] < x.shape[2] else coefficients
+
+
+def _seen(x: Tensor, w: Tensor, g: Tensor) -> Tensor:
+    """Uᵀ G."""
+    return w.mT @ (x @ g) if x.shape[1] < x.shape[2] else w.mT @ g
 
 
 def _tolerance(x: Tensor) -> float:

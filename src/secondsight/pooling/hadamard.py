@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, ShapeError
-from secondsight.functional.glimpses import attention, glimpses, joint
+from secondsight.functional.glimpses import attention, embedded, glimpses
 from secondsight.pooling.contract import Features, Grid, Pooling
 from secondsight.pooling.fitting import sample
 from secondsight.pooling.naming import numbers
@@ -106,12 +106,15 @@ class Hadamard(Pooling):
     def _looked_at(self, x: Tensor, mask: Tensor | None, y: Tensor | None) -> tuple[Tensor, Tensor]:
         """The joint embedding f and the attention."""
         x = self.checked(x, mask)
-        y = self._second(x, mask, y)
-        logits = joint(x, y, self.u_attention, self.v_attention) @ self.p_attention
-        return joint(x, y, self.u, self.v), attention(logits, mask)
+        first, second = (self.u, self.u_attention), (self.v, self.v_attention)
+        if y is None and self.other_dim == self.in_dim:
+            ux, ux_attention, vy, vy_attention = embedded(x, *first, *second)
+        else:
+            ux, ux_attention = embedded(x, *first)
+            vy, vy_attention = embedded(self._second(x, mask, x if y is None else y), *second)
+        return ux * vy, attention((ux_attention * vy_attention) @ self.p_attention, mask)
 
-    def _second(self, x: Tensor, mask: Tensor | None, y: Tensor | None) -> Tensor:
-        y = x if y is None else y
+    def _second(self, x: Tensor, mask: Tensor | None, y: Tensor) -> Tensor:
         y = y[:, None] if y.ndim == 2 else y
         if y.shape[-1] != self.other_dim or len(y) != len(x) or y.shape[1] not in (1, x.shape[1]):
             raise ShapeError(

@@ -37,10 +37,11 @@ class Max(Pooling):
         x = self.checked(x, mask)
         if x.shape[1] == 0:
             return x.sum(1)
-        if mask is None:
-            return x.amax(1)
-        highest = x.masked_fill(~mask[..., None], float("-inf")).amax(1)
-        return highest.masked_fill(~mask.any(1, keepdim=True), 0)
+        if mask is not None:
+            x = x.masked_fill(~mask[..., None], float("-inf"))
+        # The backward pass of `amax` searches all of x again, that of `max` knows where; without one, `amax` is faster.
+        highest = x.max(1).values if torch.is_grad_enabled() and x.requires_grad else x.amax(1)
+        return highest if mask is None else highest.masked_fill(~mask.any(1, keepdim=True), 0)
 
     def flops(self, locations: int) -> int:
         return locations * self.in_dim
@@ -78,7 +79,7 @@ class GeM(Pooling):
 
     @classmethod
     def from_name(cls, name: str, *, in_dim: int, **options) -> GeM:
-        given = {"p": float(p) for p in numbers(name, "gem", ["p"])}
+        given = dict(zip(["p"], map(float, numbers(name, "gem", ["p"])), strict=False))
         return cls(in_dim, **given, **options)
 
     def forward(

@@ -1,0 +1,201 @@
+"""Every pooling against ``average`` and against the operation that no implementation of it can avoid.
+
+    python benchmarks/poolings.py [--quick] [NAME …]
+
+One run, B = 64, L = 196 (14×14), d = 256, forward and forward + backward. Poolings that are wide by nature are measured
+without their projection to 512. The limit is the method's dominant operation: the matrix products of its equation
+(three with backward, for each that has two inputs to differentiate), its FFTs, its eigendecomposition, or one pass over
+the features. Nothing may take more than 1.5 times its limit. Peak memory is what forward + backward adds to a process
+that already holds inputs and parameters, each pooling in its own process; the features themselves are 13 MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+import torch
+from torch import Tensor
+
+from measure import console, in_fresh_process, interleaved, peak_memory, table, verdict
+from secondsight.pooling import POOLINGS, Pooling, build, family
+
+B, D, OUT, GRID = 64, 256, 512, (14, 14)
+L = GRID[0] * GRID[1]
+TARGET = 1.5
+
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A method's dominant operation, as plain calls."""
+
+    what: str
+    forward: tuple[Work, ...]
+    backward: tuple[Work, ...]
+
+
+def products(what: str, *shapes: tuple[int, int, int, int], constant: bool = False) -> Limit:
+    """Products (batch, m, k)·(batch, k, n), with two more for each in the backward pass; one if a side is constant."""
+    forward, backward = [], []
+    for batch, m, k, n in shapes:
+        a, b, c = torch.randn(batch, m, k), torch.randn(batch, k, n), torch.randn(batch, m, n)
+        forward.append(_product(a, b))
+        backward.append(_product(c, b.mT))
+        if not constant:
+            backward.append(_product(a.mT, c))
+    return Limit(what, tuple(forward), tuple(backward))
+
+
+def _product(a: Tensor, b: Tensor) -> Work:
+    return (lambda: a[0] @ b[0]) if len(a) == 1 else (lambda: a @ b)
+
+
+def eigh(n: int, *, changes_of_basis: int = 0) -> Limit:
+    """One eigendecomposition an image; the backward pass needs none, but products with the n×n eigenvectors."""
+    x = torch.randn(B, 2 * n, n)
+    gram = x.mT @ x
+    backward = (lambda: gram @ gram,) * changes_of_basis
+    return Limit(f"eigh {n}×{n}", (lambda: torch.linalg.eigh(gram),), backward)
+
+
+def rffts(size: int) -> Limit:
+    """Two transforms of every location, and in the backward pass two back; a few images at a time."""
+    z = torch.randn(4 * L, size)
+    work = (lambda: torch.fft.rfft(z),) * (2 * B // 4)
+    return Limit(f"FFT of {size:,}", work, work)
+
+
+def one_pass(what: str, forward: Callable[[Tensor], object], backward: Callable[[Tensor], object]) -> Limit:
+    """One elementwise or reducing pass over all features, and one back."""
+    x = torch.rand(B, L, D)
+    return Limit(what, (lambda: forward(x),), (lambda: backward(x),))
+
+
+ROWS = B * L
+# Name → its limit. Symmetric products (XᵀX) have one operand, whose gradient is one product.
+LIMITS: dict[str, Callable[[], Limit]] = {
+    "average": lambda: one_pass("sum", lambda x: x.sum(1), lambda x: x[:, :1].repeat(1, L, 1)),
+    "max": lambda: one_pass("max", lambda x: x.amax(1), lambda x: x.max(1)),
+    "gem": lambda: one_pass("power", lambda x: x.pow(torch.tensor(3.0)), lambda x: x.pow(torch.tensor(2.0))),
+    "bp": lambda: products("d² × D", (B, D, L, D), (1, B, D * D, OUT)),
+    "cbp-ts-8192": lambda: rffts(8192),
+    "cbp-rm-8192": lambda: products("Gram × sketch", (1, B * D, D, 8192), constant=True),
+    "lrbp": lambda: products("P, U", (1, ROWS, D, 100), (B, 100, L, 100), (1, B, 100 * 100, OUT)),
+    "fbn": lambda: products("Gram, FᵀF, d² × D", (B, D, L, D), (OUT, D, 20, D), (1, B, D * D, OUT)),
+    "mlb": lambda: products("U, V", (1, ROWS, D, 2 * (512 + 128))),
+    "grassmann": lambda: eigh(min(L, D)),
+    "grassmann-full": lambda: eigh(min(L, D)),
+    "mpn-cov": lambda: eigh(D, changes_of_basis=4),
+    "isqrt-cov": lambda: products("12 × d³", (B, D, L, D), *[(B, D, D, D)] * 12),
+    "vlad-32": lambda: products("assign", (1, ROWS, D, 32)),
+    "netvlad-32": lambda: products("assign, sum", (1, ROWS, D, 32), (B, 32, L, D)),
+    "fisher-16": lambda: products("assign, sum", *[(1, ROWS, D, 16)] * 2, *[(B, 16, L, D)] * 2),
+    "fishernet-16": lambda: products("assign, sum", *[(1, ROWS, D, 16)] * 2, *[(B, 16, L, D)] * 2),
+    "mfa-fv-8-8": lambda: products("factors, sum", (1, ROWS, D, 64 + 16), (B, 64 + 8, L, D)),
+    "mfafvnet-8-8": lambda: products("factors, sum", (1, ROWS, D, 64 + 16), (B, 64 + 8, L, D)),
+    "vlat-16": lambda: products("assign, project, Gram", (1, ROWS, D, 16 + 32), (B, 32, L, 32)),
+    "sta-8": lambda: products("project, pairs", (1, ROWS, D, 16), (B, 8 * 16, L, 8 * 16)),
+    "ista-8": lambda: products("assign, project, pairs", (1, ROWS, D, 8 + 16), (B, 8 * 16, L, 8 * 16)),
+    "jcf-32": lambda: products("h⊗x × [U V]", (1, ROWS, D, 32), (1, ROWS, 32 * D, 2 * OUT)),
+    "jcf-32-8": lambda: products("h⊗x × [U V]", (1, ROWS, D, 32), *[(1, ROWS, 8 * D, OUT)] * 2),
+}
+
+
+def features(images: int) -> Tensor:
+    """Local features with clusters in them, of about unit length."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(40, D, generator=generator)
+    chosen = torch.randint(40, (images, L), generator=generator)
+    noise = torch.randn(images, L, D, generator=generator)
+    return (centres[chosen] + noise) / (2 * D) ** 0.5
+
+
+def made(name: str) -> Pooling:
+    """The pooling, fitted on a few images; without a projection where it is wide by nature."""
+    torch.manual_seed(0)
+    pooling = build(name, in_dim=D, out_dim=OUT if POOLINGS[family(name)].compact else None)
+    pooling.fit([features(16)], grid=GRID)
+    return pooling.train()
+
+
+def step(pooling: Pooling, x: Tensor) -> Work:
+    def run() -> None:
+        x.grad = None
+        pooling.zero_grad()
+        z = pooling(x, grid=GRID)
+        z.backward(torch.ones_like(z))
+
+    return run
+
+
+def infer(pooling: Pooling, x: Tensor) -> Work:
+    def run() -> None:
+        with torch.no_grad():
+            pooling(x, grid=GRID)
+
+    return run
+
+
+def seconds(name: str, average: Pooling, x: Tensor, *, repeats: int) -> dict[str, dict[str, float]]:
+    """Medians of the pooling, its limit and ``average``, which take turns; forward, and forward + backward."""
+    pooling, limit = made(name), LIMITS[name]()
+    forward = {
+        "ours": infer(pooling, x),
+        "limit": lambda: [work() for work in limit.forward],
+        "average": infer(average, x),
+    }
+    both = {
+        "ours": step(pooling, x),
+        "limit": lambda: [work() for work in (*limit.forward, *limit.backward)],
+        "average": step(average, x),
+    }
+    return {"forward": interleaved(forward, repeats=repeats), "both": interleaved(both, repeats=repeats)}
+
+
+def memory(name: str) -> int:
+    pooling = made(name)
+    step(pooling, features(1).requires_grad_())()  # code is loaded and the BLAS has its buffers before we look
+    x = features(B).requires_grad_()
+    return peak_memory(step(pooling, x))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="poolings to measure; all when none is given")
+    parser.add_argument("--quick", action="store_true", help="three repeats")
+    parser.add_argument("--memory", metavar="NAME", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.memory:
+        print(json.dumps({"bytes": memory(options.memory)}))
+        return
+    names = options.names or list(LIMITS)
+    if unknown := sorted(set(names) - set(LIMITS)):
+        parser.error(f"no limit is defined for {', '.join(unknown)}; known: {', '.join(LIMITS)}")
+    report(names, repeats=3 if options.quick else 9)
+
+
+def report(names: list[str], *, repeats: int) -> None:
+    x, average = features(B).requires_grad_(), made("average")
+    columns = ("", "D", "limit", "fwd ms", "× average", "× limit", "fwd+bwd ms", "× average", "× limit", "extra MB")
+    shown = table(f"B = {B}, L = {L}, d = {D}, {torch.get_num_threads()} threads", *columns)
+    for name in names:
+        measured = seconds(name, average, x, repeats=repeats)
+        row = [name, f"{made(name).out_dim:,}", LIMITS[name]().what]
+        for direction in ("forward", "both"):
+            ours, limit, first_order = (measured[direction][k] for k in ("ours", "limit", "average"))
+            row += [f"{1e3 * ours:.1f}", f"{ours / first_order:.1f}", verdict(ours / limit, TARGET, at_least=False)]
+        extra = in_fresh_process(__file__, "--memory", name)["bytes"]
+        shown.add_row(*row, f"{extra / 1e6:.0f}")
+        console.print(f"[dim]{name}: {row[3]} ms forward, {row[6]} ms with backward[/]")
+    console.print(shown)
+
+
+if __name__ == "__main__":
+    main()
