@@ -1,0 +1,127 @@
+"""What an evaluation found: averages, how sure they are, and the queries behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich import box
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+Label = int | str
+
+
+class Interval(NamedTuple):
+    """Where the figure would be in ``Report.level`` of the repetitions, see ``bootstrap``."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ClassFigures:
+    """Averages over the queries of one class that have a positive."""
+
+    queries: int
+    recall: dict[int, float]
+    map_at_r: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Report:
+    """Retrieval figures, from 0 to 1. Averages are over the queries that have a positive in the gallery.
+
+    ``first`` and ``average_precision`` have one entry a query, in the order of ``query_indices``: the rank of its best
+    positive counted from 1 (0 without a positive), and its MAP@R (NaN without).
+    """
+
+    recall: dict[int, float]
+    map_at_r: float
+    r_precision: float
+    mrr: float
+    nmi: float | None
+    intervals: dict[str, Interval]  # by the names of ``figures``; empty with bootstrap=0
+    level: float
+    resample: str
+    per_class: dict[Label, ClassFigures]
+    queries: int
+    gallery: int
+    classes: int
+    without_positives: int
+    metric: str
+    query_indices: np.ndarray
+    first: np.ndarray
+    average_precision: np.ndarray
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Every average by its name: ``recall@1`` …, ``map@r``, ``r-precision``, ``mrr`` and ``nmi`` if asked for."""
+        found = {f"recall@{k}": value for k, value in self.recall.items()}
+        found |= {"map@r": self.map_at_r, "r-precision": self.r_precision, "mrr": self.mrr}
+        return found if self.nmi is None else {**found, "nmi": self.nmi}
+
+    def worst(self, count: int = 10) -> list[tuple[Label, ClassFigures]]:
+        """The classes with the lowest recall at the smallest K, and among equals the lowest MAP@R."""
+        k = min(self.recall)
+        return sorted(self.per_class.items(), key=lambda item: (item[1].recall[k], item[1].map_at_r))[:count]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the figures of single queries, as JSON takes it."""
+        return {
+            "recall": {str(k): value for k, value in self.recall.items()},
+            "map_at_r": self.map_at_r,
+            "r_precision": self.r_precision,
+            "mrr": self.mrr,
+            "nmi": self.nmi,
+            "intervals": {name: list(interval) for name, interval in self.intervals.items()},
+            "level": self.level,
+            "resample": self.resample,
+            "metric": self.metric,
+            "queries": self.queries,
+            "without_positives": self.without_positives,
+            "gallery": self.gallery,
+            "classes": self.classes,
+            "per_class": {
+                str(label): {
+                    "queries": one.queries,
+                    "recall": {str(k): value for k, value in one.recall.items()},
+                    "map_at_r": one.map_at_r,
+                }
+                for label, one in self.per_class.items()
+            },
+        }
+
+    def __rich__(self) -> Group:
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+        table.add_column("figure")
+        table.add_column("%", justify="right", style="bold")
+        if self.intervals:
+            table.add_column(f"{100 * self.level:g} % interval", justify="right")
+        for name, value in self.figures.items():
+            interval = self.intervals.get(name)
+            between = "" if interval is None else f"{100 * interval.low:.1f} – {100 * interval.high:.1f}"
+            table.add_row(_shown(name), f"{100 * value:.1f}", *([between] if self.intervals else []))
+        return Group(table, Text(self.summary, style="dim"))
+
+    @property
+    def summary(self) -> str:
+        """What was judged, in one line."""
+        left_out = f", {self.without_positives:,} without a positive left out" if self.without_positives else ""
+        return f"{self.queries:,} queries{left_out}; gallery {self.gallery:,}, {self.classes:,} classes; {self.metric}"
+
+    def __str__(self) -> str:
+        console = Console(width=100, no_color=True, color_system=None)
+        with console.capture() as capture:
+            console.print(self)
+        return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines())
+
+    def __repr__(self) -> str:
+        k = min(self.recall)
+        return f"Report(recall@{k}={self.recall[k]:.4f}, map_at_r={self.map_at_r:.4f}, queries={self.queries})"
+
+
+def _shown(name: str) -> str:
+    return {"map@r": "MAP@R", "r-precision": "R-precision", "mrr": "MRR", "nmi": "NMI"}.get(name) or name.capitalize()
