@@ -45,8 +45,10 @@ class Tally:
         self.error = pad(similarity.error[rows], (0, padding))
         self.positives = pad(classes.positives[rows], (0, padding))
         self.first = (self.positives + 2).cumsum(0) - self.positives - 1  # the slot of t_1
-        query, _, slot = self._positives()
-        self.thresholds = torch.full((len(slot) + 2 * len(self.first),), -torch.inf, dtype=torch.float64, device=slot.device)
+        slot = self._positives()[2]
+        self.thresholds = torch.full(
+            (len(slot) + 2 * len(self.first),), -torch.inf, dtype=torch.float64, device=slot.device
+        )
         self.thresholds[self.first - 1] = torch.inf
         self.thresholds[slot] = torch.cat(list(_thresholds(similarity, classes, rows)))
         self.keys = _keys(torch.repeat_interleave(self.positives + 2), self.thresholds)
@@ -58,25 +60,25 @@ class Tally:
         """(query, j, slot) of every positive."""
         query = torch.repeat_interleave(self.positives)
         slot = torch.arange(len(query), device=query.device) + 2 * query + 1
-        return query, slot - self.first[query] + 1, slot
+        return query, slot - self.first.index_select(0, query) + 1, slot
 
     def ranks(self) -> tuple[Int[Tensor, " p"], Int[Tensor, " p"], Int[Tensor, " p"]]:
         """(query, j, rank_j) of every positive. A rank beyond R is a lower bound, but for the best positive's."""
         query, j, slot = self._positives()
         total = self.counts.cumsum(0)
-        return query, j, j + total[slot] - total[self.first - 1][query]
+        return query, j, j + total.index_select(0, slot) - total[self.first - 1].index_select(0, query)
 
     def prune(self) -> None:
         """Raise ``below``: a positive that already has more than R before it changes no figure, unless it is the best."""
         query, _, rank = self.ranks()
-        alive = torch.zeros_like(self.positives).index_add_(0, query, (rank <= self.positives[query]).long())
+        alive = torch.zeros_like(self.positives).index_add_(0, query, (rank <= self.positives.index_select(0, query)).long())
         worst = self.thresholds[self.first + alive.clamp_min(1) - 1]
         self.below = torch.where(self.positives > 0, worst, torch.inf)
 
     def result(self, queries: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """R, rank_1, P@R and MAP@R of the first ``queries`` queries; 0, 0, NaN and NaN for one without positives."""
         query, j, rank = self.ranks()
-        found = (rank <= self.positives[query]).double()
+        found = (rank <= self.positives.index_select(0, query)).double()
         best = torch.zeros_like(self.positives).index_add_(0, query, torch.where(j == 1, rank, 0))
         hits = torch.zeros_like(self.error).index_add_(0, query, found)
         precisions = torch.zeros_like(self.error).index_add_(0, query, found * j / rank)
@@ -96,9 +98,9 @@ class Tally:
         flat = _true_positions(between)
         i, j = flat // s.shape[1], flat % s.shape[1]
         query, other = (i, j) if axis == 0 else (j, i)
-        value = s.view(-1)[flat]
+        value = s.view(-1).index_select(0, flat)
         slot = self._slots(query + mine.start, value)
-        open_ = self._open(slot, value, error[query])
+        open_ = self._open(slot, value, error.index_select(0, query))
         if len(open_) > DENSE * s.numel():
             return False
         if len(open_):
@@ -114,17 +116,19 @@ class Tally:
         low = torch.searchsorted(self.keys, key)
         if s.dtype == torch.float32:
             return low  # t ≤ s exactly where t rounded up to float32 is ≤ s
-        high = torch.searchsorted(self.keys, key, right=True)
-        while len(unsure := (low < high).nonzero().view(-1)):  # thresholds that are the same number in float32: bisect
-            middle = (low[unsure] + high[unsure]) // 2
-            higher = self.thresholds[middle] > s[unsure]
-            low[unsure] = torch.where(higher, middle + 1, low[unsure])
-            high[unsure] = torch.where(higher, high[unsure], middle)
-        return low
+        # Thresholds that are the same number as s in float32 may be above it in float64: bisect among them.
+        unsure = (self.thresholds.index_select(0, low) > s).nonzero().view(-1)
+        s, begin, end = s[unsure], low[unsure] + 1, torch.searchsorted(self.keys, key[unsure], right=True)
+        while bool((begin < end).any()):
+            middle = (begin + end) // 2
+            higher = (self.thresholds[middle] > s) & (begin < end)
+            begin, end = torch.where(higher, middle + 1, begin), torch.where(higher, end, middle)
+        return low.index_copy_(0, unsure, begin)
 
     def _open(self, slot: Int[Tensor, " m"], s: Float[Tensor, " m"], error: Float[Tensor, " m"]) -> Int[Tensor, " o"]:
         """Which of the slots might be another if s is off by ``error``: none when it is 0."""
-        return ((self.thresholds[slot - 1] - s <= error) | (s - self.thresholds[slot] < error)).nonzero().view(-1)
+        over, under = self.thresholds.index_select(0, slot - 1), self.thresholds.index_select(0, slot)
+        return ((over - s <= error) | (s - under < error)).nonzero().view(-1)
 
 
 def _keys(query: Int[Tensor, " m"], s: Float[Tensor, " m"]) -> Int[Tensor, " m"]:
@@ -160,8 +164,8 @@ def _true_positions(words: Int[Tensor, "r w"]) -> Int[Tensor, " m"]:
     """Flat positions of the true bytes; most words hold none, so they are searched eight bytes at a time."""
     words = words.view(-1)
     some = words.nonzero().view(-1)
-    i, byte = words[some].view(torch.bool).view(-1, 8).nonzero().unbind(1)
-    return some[i] * 8 + byte
+    byte = words.index_select(0, some).view(torch.bool).nonzero().view(-1)
+    return some.index_select(0, byte >> 3) * 8 + (byte & 7)
 
 
 def _count_true(mask: Bool[Tensor, "r c"], axis: int) -> Int[Tensor, " t"]:
