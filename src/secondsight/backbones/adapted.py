@@ -49,7 +49,7 @@ class Adapted(Backbone):
     def run(self, x: Tensor, start: int, stop: int) -> Tensor:
         if start == stop:
             return x
-        y = self.features(x)
+        y = self._answer(x)
         if self.extra_tokens is None:
             return self.as_map(y).flatten(1, 2)
         h, w = self.patches(*x.shape[-2:])
@@ -70,7 +70,7 @@ class Adapted(Backbone):
             modes = {module: module.training for module in self.network.modules()}
             self.network.eval()
             with torch.no_grad():
-                _, h, w, _ = self.as_map(self.features(self._blank(height, width))).shape
+                _, h, w, _ = self.as_map(self._answer(self._blank(height, width))).shape
             for module, mode in modes.items():
                 module.training = mode
             self._grids[height, width] = (h, w)
@@ -109,6 +109,14 @@ class Adapted(Backbone):
             raise UnknownName(f"stage of {self.name}", stage, [*self.stages, "all"])
         return under[-1] + 1
 
+    def _answer(self, x: Tensor) -> Tensor:
+        if torch.compiler.is_compiling():
+            return self.features(x)
+        try:
+            return self.features(x)
+        except (AssertionError, ValueError) as error:  # how both libraries refuse a size
+            raise ShapeError(f"{self.name} refuses an image of {x.shape[-2]}×{x.shape[-1]} pixels: {error}") from error
+
     def _blank(self, height: int, width: int) -> Tensor:
         weight = next(self.network.parameters())
         return torch.zeros(1, 3, height, width, dtype=weight.dtype, device=weight.device)
@@ -116,13 +124,13 @@ class Adapted(Backbone):
     def probe(self) -> None:
         """Learn from a blank image how the network answers, and which of its parameters play no part in that.
 
-        The latter (poolers, heads, mask tokens) are never trained: a data-parallel trainer would wait for their gradient,
-        and weight decay would move them.
+        The latter (poolers, heads, mask tokens) are never trained: a data-parallel trainer would wait for their
+        gradient, and weight decay would move them.
         """
         self.network.eval()
         size = self.preprocessing.size
         with torch.enable_grad():
-            features = self.features(self._blank(size, size))
+            features = self._answer(self._blank(size, size))
         if features.ndim == 3:
             h, w = self.patches(size, size)
             self.extra_tokens = features.shape[1] - h * w

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 from torch import Tensor, nn
@@ -18,7 +19,8 @@ def from_timm(
     """``model`` is a name of timm's, with or without the tag of its weights: ``vit_small_patch14_dinov2.lvd142m``."""
     timm = _timm(model)
     if not model.startswith(("hf_hub:", "hf-hub:", "local-dir:")) and not timm.is_model(model.split(".")[0]):
-        raise UnknownName("timm model", model, timm.list_models())
+        near = difflib.get_close_matches(model, timm.list_models(), n=8, cutoff=0.4)  # of more than a thousand
+        raise UnknownName("timm model", model, near)
     network = _create(timm, model, pretrained)
     if preprocessing is None:
         data = timm.data.resolve_model_data_config(network)
@@ -39,10 +41,11 @@ class TimmBackbone(Adapted):
         return self.network.forward_features(x)
 
     def patches(self, height: int, width: int) -> tuple[int, int]:
-        embed = getattr(self.network, "patch_embed", None)
-        if embed is None:
-            raise ConfigError(f"{self.name}: its output is a row of tokens, and it has no patch_embed to place them")
-        down, right = embed.patch_size
+        embed = getattr(self.network, "patch_embed", None) or getattr(self.network, "stem", None)
+        patch = getattr(embed, "patch_size", None)
+        if patch is None:
+            raise ConfigError(f"{self.name}: its output is a row of tokens, and it has no patch size to place them")
+        down, right = (patch, patch) if isinstance(patch, int) else patch
         return height // down, width // right
 
     def as_map(self, x: Tensor) -> Tensor:

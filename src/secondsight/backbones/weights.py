@@ -142,9 +142,10 @@ def _downloaded(source: str) -> Path:
             f"weights {source!r}: write hub:owner/repository/file, e.g. hub:timm/vgg16.tv_in1k/model.safetensors"
         )
     hub = require("huggingface_hub", extra="hf", purpose=f"weights {source!r}")
+    errors = require("huggingface_hub.errors", extra="hf", purpose=f"weights {source!r}")
     try:
         return Path(hub.hf_hub_download(f"{owner}/{repository}", name, local_files_only=True))
-    except hub.errors.LocalEntryNotFoundError:
+    except errors.LocalEntryNotFoundError:
         pass
     try:
         return Path(hub.hf_hub_download(f"{owner}/{repository}", name))
