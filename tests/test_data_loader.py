@@ -234,10 +234,10 @@ def test_the_list_of_failures_is_short_for_people():
 class Broken(Resize):
     """A transform with a bug in it."""
 
-    def __call__(self, pixels, *, seed=0, epoch=0, index=0):
+    def __call__(self, pixels, *, seed=0, epoch=0, index=0, out=None):
         if index == 17:
             raise ZeroDivisionError("oh")
-        return super().__call__(pixels)
+        return super().__call__(pixels, out=out)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 4])
@@ -250,7 +250,7 @@ def test_an_error_in_a_worker_reaches_the_caller_with_the_files_name(images, wor
 
 @dataclass(frozen=True)
 class Quits(Resize):
-    def __call__(self, pixels, *, seed=0, epoch=0, index=0):
+    def __call__(self, pixels, *, seed=0, epoch=0, index=0, out=None):
         raise SystemExit(3)
 
 
@@ -281,9 +281,9 @@ def test_leaving_early_ends_the_workers(images):
 
 @dataclass(frozen=True)
 class Counts(Resize):
-    def __call__(self, pixels, *, seed=0, epoch=0, index=0):
+    def __call__(self, pixels, *, seed=0, epoch=0, index=0, out=None):
         SEEN.append((threading.current_thread().name, torch.get_num_threads()))
-        return super().__call__(pixels)
+        return super().__call__(pixels, out=out)
 
 
 SEEN: list[tuple[str, int]] = []
@@ -315,9 +315,9 @@ from secondsight.data.transforms import Resize
 
 @dataclass(frozen=True)
 class Slow(Resize):
-    def __call__(self, pixels, *, seed=0, epoch=0, index=0):
+    def __call__(self, pixels, *, seed=0, epoch=0, index=0, out=None):
         time.sleep(0.05)
-        return super().__call__(pixels)
+        return super().__call__(pixels, out=out)
 
 class Endless:
     labels = None

@@ -52,12 +52,14 @@ class DecodeError(DataError):
 class Scratch:
     """Memory for the pixels of one picture at a time: fresh pages from the system cost a sixth of a JPEG's decoding."""
 
+    LEAST = 1 << 22  # large enough for the system's huge pages
+
     def __init__(self) -> None:
         self._memory = bytearray()
 
     def take(self, size: int) -> memoryview:
         if len(self._memory) < size:
-            self._memory = bytearray(size + size // 4)
+            self._memory = bytearray(max(self.LEAST, size + size // 4))
         return memoryview(self._memory)[:size]
 
 
@@ -74,7 +76,8 @@ def decode(
         scratch: where the pixels may be put. The result is then only valid until the next call with the same one.
     """
     if isinstance(source, (str, Path)):
-        name, content = str(source), read(source)
+        name = os.fspath(source)
+        content = read(name)
     else:
         name, content = "<bytes>", bytes(source)
     if not content:
@@ -85,18 +88,28 @@ def decode(
 
 def read(path: str | Path) -> bytes:
     """The content of a regular file; anything else in its place is a ``DecodeError``, not a wait for a pipe."""
-    name = str(path)
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
-        with open(os.open(path, flags), "rb", buffering=0) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise DecodeError(name, "it is not a regular file")
-            if status.st_size > MAX_BYTES:
-                raise DecodeError(name, f"{status.st_size:,} bytes are too many for a picture (limit {MAX_BYTES:,})")
-            return file.read()
+        handle = os.open(path, _READ)
+        try:
+            return _content(str(path), handle, os.fstat(handle))
+        finally:
+            os.close(handle)
     except OSError as error:
-        raise DecodeError(name, error.strerror or str(error)) from error
+        raise DecodeError(str(path), error.strerror or str(error)) from error
+
+
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+def _content(name: str, handle: int, status: os.stat_result) -> bytes:
+    if not stat.S_ISREG(status.st_mode):
+        raise DecodeError(name, "it is a directory" if stat.S_ISDIR(status.st_mode) else "it is not a regular file")
+    if status.st_size > MAX_BYTES:
+        raise DecodeError(name, f"{status.st_size:,} bytes are too many for a picture (limit {MAX_BYTES:,})")
+    content = os.read(handle, status.st_size)
+    while len(content) < status.st_size and (more := os.read(handle, status.st_size - len(content))):
+        content += more  # some network file systems give a file in pieces
+    return content
 
 
 def _simplejpeg(
@@ -108,9 +121,11 @@ def _simplejpeg(
         _check_size(name, int(width), int(height), max_pixels)
         if colours not in ("YCbCr", "RGB", "Gray"):
             return None
-        # Only factors of two and more have fast code in libjpeg-turbo: ⅞ takes twice the time of the full size.
-        height, width, _, _ = simplejpeg.decode_jpeg_header(content, target or height, target or width, 2)
-        memory = (scratch or Scratch()).take(int(height) * int(width) * 3)
+        if target is not None and 2 * target <= min(int(height), int(width)):
+            # Only factors of two and more have fast code in libjpeg-turbo: ⅞ takes twice the time of the full size.
+            height, width, _, _ = simplejpeg.decode_jpeg_header(content, target, target, 2)
+        size = int(height) * int(width) * 3
+        memory = bytearray(size) if scratch is None else scratch.take(size)
         pixels = simplejpeg.decode_jpeg(
             content, "RGB", min_height=int(height), min_width=int(width), min_factor=2, buffer=memory
         )

@@ -71,6 +71,7 @@ class Pictures:
         self.seed = seed
         self.max_pixels = max_pixels
         self._own = threading.local()  # each thread decodes into memory of its own
+        self._names: dict[int, str] = {}  # making a Path and its text takes as long as opening the file
 
     @property
     def labels(self) -> np.ndarray | None:
@@ -80,7 +81,10 @@ class Pictures:
         return len(self.images)
 
     def name(self, index: int) -> str:
-        return str(self.images.path(index))
+        name = self._names.get(index)
+        if name is None:
+            name = self._names[index] = str(self.images.path(index))
+        return name
 
     def empty(self, count: int) -> Tensor:
         size = self.transform.size
@@ -88,11 +92,11 @@ class Pictures:
 
     def read_into(self, row: Tensor, index: int, epoch: int) -> None:
         scratch = self._own.__dict__.setdefault("scratch", Scratch())
-        path = self.images.path(index)
-        pixels = decode(path, target=self.transform.target, max_pixels=self.max_pixels, scratch=scratch)
-        image = self.transform(pixels, seed=self.seed, epoch=epoch, index=index)
-        # numpy copies without torch's dispatch; both sides are (S, S, 3) in memory
-        np.copyto(row.permute(1, 2, 0).numpy(), image.permute(1, 2, 0).numpy())
+        pixels = decode(self.name(index), target=self.transform.target, max_pixels=self.max_pixels, scratch=scratch)
+        image = self.transform(pixels, seed=self.seed, epoch=epoch, index=index, out=row)
+        if image is not row:
+            # numpy copies without waking torch's threads; both sides are (S, S, 3) in memory
+            np.copyto(row.permute(1, 2, 0).numpy(), image.permute(1, 2, 0).numpy())
 
 
 def read_image(source: Source, transform: Transform, *, seed: int = 0, epoch: int = 0, index: int = 0) -> Tensor:

@@ -15,7 +15,6 @@ from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from secondsight.data.jitter import NO_JITTER, Jitter
@@ -29,7 +28,11 @@ HEADROOM = 1.25
 
 
 class Transform(Protocol):
-    """``transform(pixels (H, W, 3) uint8, seed=, epoch=, index=) -> (3, S, S) uint8``."""
+    """``transform(pixels (H, W, 3) uint8, seed=, epoch=, index=) -> (3, S, S) uint8``.
+
+    ``out``, where it is given, is (3, S, S) memory, channels last, that the result may be written to and returned as: a
+    loader gives the row of its batch, for fresh memory costs half as much again as resizing. It may be ignored.
+    """
 
     deterministic: ClassVar[bool]
     """Whether seed, epoch and index make no difference; only then can features be cached."""
@@ -49,7 +52,9 @@ class Transform(Protocol):
         """Names the transform and all its settings: equal keys, equal results."""
         ...
 
-    def __call__(self, pixels: np.ndarray, *, seed: int = 0, epoch: int = 0, index: int = 0) -> Tensor: ...
+    def __call__(
+        self, pixels: np.ndarray, *, seed: int = 0, epoch: int = 0, index: int = 0, out: Tensor | None = None
+    ) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -72,8 +77,10 @@ class Resize:
     def key(self) -> str:
         return f"resize-{self.size}-{self.interpolation}"
 
-    def __call__(self, pixels: np.ndarray, *, seed: int = 0, epoch: int = 0, index: int = 0) -> Tensor:
-        return resized(pixels, self.size, self.size, self.interpolation)
+    def __call__(
+        self, pixels: np.ndarray, *, seed: int = 0, epoch: int = 0, index: int = 0, out: Tensor | None = None
+    ) -> Tensor:
+        return resized(pixels, self.size, self.size, self.interpolation, out=out)
 
 
 @dataclass(frozen=True)
@@ -104,7 +111,9 @@ class ResizeCrop:
     def key(self) -> str:
         return f"resize{self.shorter}-crop-{self.size}-{self.interpolation}"
 
-    def __call__(self, pixels: np.ndarray, *, seed: int = 0, epoch: int = 0, index: int = 0) -> Tensor:
+    def __call__(
+        self, pixels: np.ndarray, *, seed: int = 0, epoch: int = 0, index: int = 0, out: Tensor | None = None
+    ) -> Tensor:
         height, width = pixels.shape[:2]
         # Rounding as torchvision's Resize and CenterCrop do: published networks were evaluated with it.
         high = self.shorter if height <= width else int(self.shorter * height / width)
@@ -152,10 +161,13 @@ class RandomResizedCrop:
         thin, wide = self.ratio
         return f"random-{self.size}-{low}:{high}-{thin}:{wide}-{self.flip}-{self.jitter.key}-{self.interpolation}"
 
-    def __call__(self, pixels: np.ndarray, *, seed: int = 0, epoch: int = 0, index: int = 0) -> Tensor:
+    def __call__(
+        self, pixels: np.ndarray, *, seed: int = 0, epoch: int = 0, index: int = 0, out: Tensor | None = None
+    ) -> Tensor:
         rng = np.random.default_rng((seed, epoch, index))
         top, left, height, width = self.part(pixels.shape[0], pixels.shape[1], rng)
-        image = resized(pixels[top : top + height, left : left + width], self.size, self.size, self.interpolation)
+        part = pixels[top : top + height, left : left + width]
+        image = resized(part, self.size, self.size, self.interpolation, out=out)
         if rng.random() < self.flip:
             image = image.flip(-1)
         return self.jitter(image, rng)
@@ -174,13 +186,25 @@ class RandomResizedCrop:
         return (height - h) // 2, (width - w) // 2, h, w
 
 
-def resized(pixels: np.ndarray, height: int, width: int, interpolation: Interpolation = "bilinear") -> Tensor:
-    """(H, W, 3) uint8 to (3, height, width) uint8, antialiased.
+def resized(
+    pixels: np.ndarray, height: int, width: int, interpolation: Interpolation = "bilinear", *, out: Tensor | None = None
+) -> Tensor:
+    """(H, W, 3) uint8 to (3, height, width) uint8, antialiased, as ``torch.nn.functional.interpolate`` does it.
 
     torch has vectorised code for exactly this case: uint8, channels last, a batch of one (5 times as fast as Pillow's).
     """
+    if out is None:
+        out = torch.empty((height, width, 3), dtype=torch.uint8).permute(2, 0, 1)
     batch = torch.from_numpy(np.ascontiguousarray(pixels))[None].permute(0, 3, 1, 2)
-    return F.interpolate(batch, size=(height, width), mode=interpolation, antialias=True, align_corners=False)[0]
+    row = out.permute(1, 2, 0)[None].permute(0, 3, 1, 2)
+    _RESIZE[interpolation](batch, [height, width], False, None, None, out=row)
+    return out
+
+
+_RESIZE = {
+    "bilinear": torch.ops.aten._upsample_bilinear2d_aa.out,
+    "bicubic": torch.ops.aten._upsample_bicubic2d_aa.out,
+}
 
 
 def _check(size: int, interpolation: str) -> None:
