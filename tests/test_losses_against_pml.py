@@ -101,6 +101,16 @@ def test_margin_agrees_on_the_same_triplets():
     assert_agree(ours(z, labels), theirs(z, labels, ours._draw(unit(z.detach()), labels)), z)
 
 
+def test_one_near_pair_of_negatives_leaves_their_sampling_with_two_anchors_and_ours_with_all():
+    labels = torch.arange(32) // 4
+    u = unit(torch.randn(8, 512)[labels] + torch.randn(32, 512) + torch.randn(512))
+    u[0] = unit(u[4] + 0.4 * u[0])
+    (theirs, _, _) = miners.DistanceWeightedMiner()(u, labels)
+    assert set(theirs.tolist()) == {0, 4}
+    (ours, _, _) = build("margin", dim=512, classes=8)._draw(u, labels)
+    assert set(ours.tolist()) == set(range(32))
+
+
 def test_proxy_nca_is_theirs_without_the_positive_in_the_denominator():
     z, labels = batch()
     ours = made("proxy-nca", scale=1).double()
