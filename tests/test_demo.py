@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ def test_the_table_holds_seven_different_drawings_of_every_emoji(tmp_path):
     parts = {part: {row["label"] for row in rows if row["split"] == part} for part in ("train", "val")}
     assert len(parts["train"]) == len(parts["val"]) == 5
     assert not parts["train"] & parts["val"]
-    contents = {open(row["path"], "rb").read() for row in rows}
+    contents = {Path(row["path"]).read_bytes() for row in rows}
     assert len(contents) == 70
 
 

@@ -107,7 +107,7 @@ def recipe(entry: Entry, budget: Budget, seed: int) -> Recipe:
         optimizer=OptimizerSection(lr=0.0, head_lr=budget.lr, proxy_lr=10 * budget.lr),
         schedule=ScheduleSection(warmup=0.5),
         train=TrainSection(epochs=budget.epochs, classes_per_batch=p, images_per_class=k, seed=seed, keep=1),
-        validation=ValidationSection(fold=budget.fold),
+        validation=ValidationSection(fold=budget.fold, at_start=True, every=budget.epochs),
     )
 
 

@@ -36,15 +36,14 @@ def demo(
         f"[bold]Pictures[/] 100 emoji to learn from, {len(images.classes)} others to judge by, 7 drawings each\n"
     )
 
-    results, vectors = {}, None
+    results, found_by = {}, {}
     for pooling in ("average", "jcf-32-8"):
         console.print(f"[bold]Training[/] {pooling}")
         run = train(steps.recipe(data, pooling=pooling, epochs=epochs), out / pooling)
         model = load(run.directory / "best")
         embedded = embed(model, images, Resize(112), batch_size=64)
-        results[pooling] = retrieval(embedded.vectors, embedded.labels)
-        vectors = embedded
-    assert vectors is not None
+        results[pooling] = retrieval(embedded.vectors, images.require_labels()[embedded.indices])
+        found_by[pooling] = embedded
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
     for heading in ("held-out emoji", "R@1", "R@2", "R@4", "R@8", "MAP@R"):
@@ -55,10 +54,12 @@ def demo(
     console.print()
     console.print(table)
 
-    queries = list(range(0, len(vectors.vectors), max(1, len(vectors.vectors) // 6)))[:6]
-    found = steps.neighbours(vectors.vectors, queries, k=8)
+    vectors = found_by["jcf-32-8"].vectors
+    labels = images.require_labels()[found_by["jcf-32-8"].indices]
+    queries = list(range(0, len(vectors), max(1, len(vectors) // 6)))[:6]
+    found = steps.neighbours(vectors, queries, k=8)
     sheet = [
-        (images.path(q), [steps.Hit(images.path(j), bool(vectors.labels[j] == vectors.labels[q])) for j in row])
+        (images.path(q), [steps.Hit(images.path(j), bool(labels[j] == labels[q])) for j in row])
         for q, row in zip(queries, found, strict=True)
     ]
     steps.contact_sheet(sheet, out / "search.png")

@@ -55,6 +55,8 @@ class Loop:
         self.display.start(done=self.progress.step, total=self.parts.total, per_epoch=self.parts.steps_per_epoch)
         try:
             with listening() as interrupt, deterministic():
+                if self.recipe.validation.at_start and self.progress.step == 0:
+                    self._judge_start()
                 while not self.finished and not self._agreed(interrupt):
                     self._epoch(interrupt)
         finally:
@@ -169,6 +171,22 @@ class Loop:
         if step % self.parts.steps_per_epoch == 0:
             self._maybe_validate(epoch + 1)
 
+    def _judge_start(self) -> None:
+        """The figures of the model as it was initialised; never a candidate for ``best/``."""
+        if self.parts.feeds.validation is not None:
+            figures, _ = self._judged(self.parts.feeds.validation)
+            self.metrics.write("validation", step=0, epoch=0, **figures, best=False)
+            self.display.validated(epoch=0, figures=figures, best=False)
+
+    def _judged(self, rows: Rows) -> tuple[dict[str, float], np.ndarray]:
+        """Figures on the held-out classes, the same on every process, and the labels they were computed with."""
+        assert self.parts.sets.validation is not None
+        z, indices = self.embed(rows)
+        labels = self.parts.sets.validation.require_labels()[indices.cpu().numpy()]
+        ks = self.recipe.validation.ks
+        figures = validation.judge(self.parts.model.normalise(z), labels, ks) if self.first else None
+        return self.fabric.broadcast(figures) or {}, labels
+
     def _maybe_validate(self, epoch: int) -> None:
         v, parts = self.recipe.validation, self.parts
         if epoch % v.every and epoch != self.recipe.train.epochs:
@@ -177,10 +195,8 @@ class Loop:
             if parts.feeds.validation is None or parts.sets.validation is None:
                 self._save_best()
                 return
-            z, indices = self.embed(parts.feeds.validation)
-            labels = parts.sets.validation.require_labels()[indices.cpu().numpy()]
-            figures = validation.judge(parts.model.normalise(z), labels, v.ks) if self.first else None
-            figures = self.progress.figures = self.fabric.broadcast(figures) or {}
+            figures, labels = self._judged(parts.feeds.validation)
+            self.progress.figures = figures
             better = self.progress.best is None or figures[v.metric] > self.progress.best + v.min_delta
             if better:
                 self.progress.best, self.progress.best_step, self.progress.since_best = (
