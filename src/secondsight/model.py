@@ -53,6 +53,7 @@ class ModelConfig(Strict):
     backbone: dict[str, Any]
     reduction: ReductionConfig | None = None  # without it the pooling sees all channels as they are
     pooling: PoolingConfig = PoolingConfig()
+    size: int | None = None  # pixels a side of the images it was trained with; without it the backbone's own
     keep: int | None = None  # numbers left of an image by a linear map after the pooling (see `secondsight compress`)
     normalise: tuple[int, ...] = ()
     """Sizes of the parts that are normalised apart and weighed by their size (an ensemble's); () normalises the
@@ -86,6 +87,7 @@ class Embedder(nn.Module):
         reduce: int | None = 256,
         norm_exponent: float = 1.0,
         learn_exponent: bool = False,
+        size: int | None = None,
         normalise: tuple[int, ...] = (),
         backbone_options: dict[str, Any] | None = None,
         pooling_options: dict[str, Any] | None = None,
@@ -100,6 +102,7 @@ class Embedder(nn.Module):
             reduce: Channels that the pooling sees; None for all of the backbone's. ``average`` and its like always see
                 all.
             norm_exponent, learn_exponent: See ``Reduction``.
+            size: Pixels a side of the images it is meant for; None for the backbone's own.
             normalise: Sizes of parts that are normalised apart; () for the whole.
             pooling_options: The pooling's own keywords.
         """
@@ -112,6 +115,7 @@ class Embedder(nn.Module):
             if all_channels
             else ReductionConfig(dim=reduce or 0, norm_exponent=norm_exponent, learn_exponent=learn_exponent),
             pooling=PoolingConfig(name=pooling, dim=dim, options=pooling_options or {}),
+            size=size,
             normalise=normalise,
         )
         return cls.from_config(config, backbone=backbone)
@@ -156,6 +160,11 @@ class Embedder(nn.Module):
             parts = z.split(list(self.config.normalise), dim=-1)
             z = torch.cat([nn.functional.normalize(p, dim=-1) * p.shape[-1] for p in parts], dim=-1)
         return nn.functional.normalize(z, dim=-1)
+
+    @property
+    def size(self) -> int:
+        """Pixels a side of the images it is meant for. Others work too; the same give the figures it was judged by."""
+        return self.config.size or self.backbone.preprocessing.size
 
     @property
     def dim(self) -> int:

@@ -94,7 +94,7 @@ def _sample(model, pictures, count: int, seed: int):
 
     chosen = np.random.default_rng(seed).permutation(len(pictures))[:count]
     some = pictures.subset(np.sort(chosen))
-    loader = Loader(some, Resize(model.backbone.preprocessing.size), batch_size=32)
+    loader = Loader(some, Resize(model.size), batch_size=32)
     return Sample.of(model, track((b.images for b in loader), "looking at images", total=-(-len(some) // 32)))
 
 
@@ -118,7 +118,7 @@ def _recalls(large, small, pictures) -> list[dict]:
 
     rows = []
     for name, model in (("before, float32", large), ("after, float32", small)):
-        found = embed(model, pictures, Resize(model.backbone.preprocessing.size))
+        found = embed(model, pictures, Resize(model.size))
         rows.append(row(name, found.vectors, found.labels, 4 * model.dim))
     z = torch.from_numpy(found.vectors)  # the small model's
     rows.append(row("after, int8", to_int8(z).float().numpy(), found.labels, small.dim))

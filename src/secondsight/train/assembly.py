@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -58,10 +59,9 @@ def make_fabric(recipe: Recipe) -> Fabric:
     if processes == 1:
         fabric = Fabric(accelerator=device, devices=1, precision=precision)  # pyright: ignore[reportArgumentType]
     else:
-        strategy = DDPStrategy(
-            timeout=datetime.timedelta(seconds=recipe.train.timeout),
-            broadcast_buffers=not recipe.model.freeze_norm,
-        )
+        # Fabric's own choice of function, which is right; nothing that a user could act on.
+        warnings.filterwarnings("ignore", message="torch.distributed.nn.functional.all_gather is deprecated")
+        strategy = DDPStrategy(timeout=datetime.timedelta(seconds=recipe.train.timeout))
         fabric = Fabric(
             accelerator=device,
             devices=local,
@@ -87,6 +87,7 @@ def build_model(recipe: Recipe, classes: int) -> tuple[Embedder, Loss]:
         reduce=m.reduce or None,
         norm_exponent=m.norm_exponent,
         learn_exponent=m.learn_exponent,
+        size=recipe.data.size,
         normalise=tuple(part.size for part in loss.parts),
         backbone_options={**m.backbone_options, "freeze_norm": m.freeze_norm},
         pooling_options=m.pooling_options,
