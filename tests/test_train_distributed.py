@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -57,6 +58,8 @@ def gradients(rank: int, world: int, port: int, out: str, chunk: int | None = No
         found |= {f"{name}/loss.{key}": p.grad for key, p in loss.named_parameters() if p.grad is not None}
     save_file({key: tensor.contiguous() for key, tensor in found.items()}, Path(out) / f"{world}-{rank}.safetensors")
     if world > 1:
+        del network  # DDP goes before its group
+        gc.collect()
         torch.distributed.destroy_process_group()
 
 

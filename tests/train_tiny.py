@@ -65,7 +65,14 @@ def recipe(path: Path, *overrides: str) -> Recipe:
             "fit_images": 20,
         },
         "optimizer": {"lr": 1e-3},
-        "train": {"epochs": 3, "classes_per_batch": 4, "images_per_class": 2, "log_every": 1, "device": "cpu"},
+        "train": {
+            "epochs": 3,
+            "classes_per_batch": 4,
+            "images_per_class": 2,
+            "log_every": 1,
+            "device": "cpu",
+            "timeout": 30.0,
+        },
         "validation": {"ks": [1, 2]},
     }
     return reading.make(content, overrides)

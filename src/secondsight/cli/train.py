@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
+
+from secondsight.errors import SecondsightError
 
 if TYPE_CHECKING:
     from secondsight.train.dryrun import Forecast
     from secondsight.train.recipe import Recipe
+    from secondsight.train.running import Result
 
 DEFAULT = "photos"  # the recipe for someone's own folder
 
@@ -42,10 +47,8 @@ def train(
 
         _show(forecast(chosen))
         return
-    from secondsight.train import train as run
-
-    result = run(chosen, out or (Path(recipe) if _is_run(recipe) else Path("runs") / name), resume=resume)
-    if not _first_process():
+    result = _run(chosen, out or (Path(recipe) if _is_run(recipe) else Path("runs") / name), resume=resume)
+    if int(os.environ.get("RANK", 0)) > 0:
         return
     console = Console(stderr=True, highlight=False)
     if not result.complete:
@@ -94,10 +97,17 @@ def _is_run(name: str | None) -> bool:
     return name is not None and (Path(name) / "config.toml").is_file()
 
 
-def _first_process() -> bool:
-    import os
+def _run(recipe: Recipe, out: Path, *, resume: bool) -> Result:
+    """Train; one of several processes that fails leaves at once: a broken group cannot be taken down."""
+    from secondsight.train import train as run
 
-    return int(os.environ.get("RANK", 0)) == 0
+    try:
+        return run(recipe, out, resume=resume)
+    except SecondsightError as error:
+        if int(os.environ.get("WORLD_SIZE", 1)) == 1:
+            raise
+        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
+        os._exit(2)
 
 
 def _show(forecast: Forecast) -> None:

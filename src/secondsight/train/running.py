@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from lightning_fabric import Fabric
 
 from secondsight.errors import RunError, SecondsightError
 from secondsight.train import checkpoint
@@ -34,7 +37,16 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
     Under torchrun every process calls this; only the first writes and speaks.
     """
     fabric = make_fabric(recipe)
-    directory, display = RunDirectory(out), Display(enabled=fabric.global_rank == 0 and not quiet)
+    result = _train(recipe, RunDirectory(out), fabric, resume=resume, quiet=quiet)
+    if fabric.world_size > 1:
+        # DDP must be gone before the group is: as the last to hold it, it would wait for a thread that waits for us.
+        gc.collect()
+        torch.distributed.destroy_process_group()
+    return result
+
+
+def _train(recipe: Recipe, directory: RunDirectory, fabric: Fabric, *, resume: bool, quiet: bool) -> Result:
+    display = Display(enabled=fabric.global_rank == 0 and not quiet)
     loop = None
     try:
         _first_alone(fabric, lambda: directory.start(recipe, resume=resume))
@@ -52,17 +64,14 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
         step = loop.progress.step if loop is not None else 0
         raise RunError(
             f"process {fabric.global_rank} of {fabric.world_size} lost the others at step {step} "
-            f"({_first_line(error)}): one of them died or hung; its own message says why. Go on from the "
-            "last checkpoint with --resume"
+            f"({_first_line(error)}): one of them died or hung; its own message says why. Go on from the last "
+            f"checkpoint with: secondsight train {directory.path} --resume"
         ) from error
-    finally:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
     p = loop.progress
     return Result(directory.path, p.step, complete, p.figures, p.best)
 
 
-def _first_alone(fabric, action) -> None:
+def _first_alone(fabric: Fabric, action: Callable[[], None]) -> None:
     """Let the first process act, and every process fail if it fails."""
     message = None
     if fabric.global_rank == 0:
