@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from secondsight.cli import backbones, compare, compress, data, demo, losses, poolings, recipes, train
+from secondsight.cli import backbones, compare, compress, data, demo, evaluate, losses, poolings, recipes, train
 from secondsight.errors import SecondsightError
 from secondsight.version import __version__
 
@@ -27,6 +27,7 @@ app.command("poolings")(poolings.poolings)
 app.command("backbones")(backbones.backbones)
 app.command("compress")(compress.compress)
 app.command("demo")(demo.demo)
+app.command("evaluate")(evaluate.evaluate)
 app.command("losses")(losses.losses)
 app.command("train")(train.train)
 app.command("recipes")(recipes.recipes)

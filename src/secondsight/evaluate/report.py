@@ -51,6 +51,7 @@ class Report:
     gallery: int
     classes: int
     without_positives: int
+    chance: float  # expected Recall@1 of a random order
     metric: str
     query_indices: np.ndarray
     first: np.ndarray
@@ -79,6 +80,7 @@ class Report:
             "intervals": {name: list(interval) for name, interval in self.intervals.items()},
             "level": self.level,
             "resample": self.resample,
+            "chance": self.chance,
             "metric": self.metric,
             "queries": self.queries,
             "without_positives": self.without_positives,
@@ -103,7 +105,7 @@ class Report:
         for name, value in self.figures.items():
             interval = self.intervals.get(name)
             between = "" if interval is None else f"{100 * interval.low:.1f} – {100 * interval.high:.1f}"
-            table.add_row(_shown(name), f"{100 * value:.1f}", *([between] if self.intervals else []))
+            table.add_row(shown(name), f"{100 * value:.1f}", *([between] if self.intervals else []))
         return Group(table, Text(self.summary, style="dim"))
 
     @property
@@ -123,5 +125,6 @@ class Report:
         return f"Report(recall@{k}={self.recall[k]:.4f}, map_at_r={self.map_at_r:.4f}, queries={self.queries})"
 
 
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
+    """The name of a figure as people write it."""
     return {"map@r": "MAP@R", "r-precision": "R-precision", "mrr": "MRR", "nmi": "NMI"}.get(name) or name.capitalize()

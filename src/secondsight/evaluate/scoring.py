@@ -102,6 +102,7 @@ def retrieval(
         gallery=len(there),
         classes=len(np.union1d(numbers[asked], numbers[there])),
         without_positives=int((~found).sum()),
+        chance=_chance(ranks.positives.cpu().numpy()[found], np.isin(asked, there)[found], len(there)),
         metric=metric,
         query_indices=asked,
         first=first,
@@ -117,6 +118,11 @@ def _told(progress: Callable[[float], None] | None, queries: int) -> Iterator[Ca
     with bar(unit="queries") as shown:
         task = shown.add_task("ranking", total=queries, note="")
         yield lambda share: shown.advance(task, share * queries)
+
+
+def _chance(positives: np.ndarray, inside: np.ndarray, gallery: int) -> float:
+    """Recall@1 of a gallery in random order: the share of positives among what a query is compared with."""
+    return float((positives / (gallery - inside)).mean())
 
 
 def _per_class(names: list[Label], own: np.ndarray, scores: np.ndarray, ks: Sequence[int]) -> dict[Label, ClassFigures]:
