@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -49,7 +51,7 @@ class _GeneralisedMean(torch.autograd.Function):
     def forward(ctx, x: Tensor, p: Tensor, mask: Tensor | None, eps: float) -> Tensor:
         logs, total, count, z = _forward(x, p, mask, eps)
         ctx.save_for_backward(logs, p, total, count, z)
-        ctx.lowest = torch.tensor(eps, dtype=x.dtype).log().item()
+        ctx.lowest = math.log(eps) + 1e-5  # what was raised to eps, in the rounding of any type
         return z
 
     @staticmethod

@@ -47,7 +47,7 @@ class Subspace(nn.Module):
 
     def forward(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b c k"]:
         with full_precision(x) as x:
-            return top_subspace(x if self.reduce is None else x @ self.reduce.mT, self.rank)
+            return top_subspace(x if self.reduce is None else x @ self.reduce.mT.to(x.dtype), self.rank)
 
     @torch.no_grad()
     def fit(self, features: Features) -> None:
@@ -91,7 +91,7 @@ class Grassmann(Pooling):
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b out"]:
         u = self.subspace(self.checked(x, mask))
-        return bilinear_readout(u, self.a, self.c)
+        return bilinear_readout(u, self.a.to(u.dtype), self.c.to(u.dtype))
 
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
         """Start the reduction of channels, where there is one, at the directions of most energy."""

@@ -14,6 +14,7 @@ from secondsight.errors import ConfigError, DataError, RunError, UnknownName
 from secondsight.functional.normalise import normalisation
 from secondsight.pooling.contract import Features, Grid, Pooling
 from secondsight.pooling.principal import PCA
+from secondsight.progress import track
 
 PROJECTIONS = ("linear", "pca", "pca-whiten")
 """linear: learned · pca: the directions of most variance · pca-whiten: the same, each with variance 1."""
@@ -65,7 +66,8 @@ class Projected(Pooling):
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b out"]:
         self._check_ready()
-        z = self._pooled(x, mask, grid) @ self.weight.mT.to(x.dtype)
+        p = self._pooled(x, mask, grid)
+        z = p @ self.weight.mT.to(p.dtype)
         return z if self.method == "linear" else z + self._share(x, mask).sum(1)
 
     def local(
@@ -78,7 +80,8 @@ class Projected(Pooling):
                 f"a projection after normalise={self.normalise!r} is not a sum over locations, so it has no local "
                 "contributions; build it with normalise='none'"
             )
-        z = self.pooling.local(x, mask, grid=grid) @ self.weight.mT
+        p = self.pooling.local(x, mask, grid=grid)
+        z = p @ self.weight.mT.to(p.dtype)
         return z if self.method == "linear" else z + self._share(x, mask)
 
     def _pooled(self, x: Tensor, mask: Tensor | None, grid: Grid | None) -> Tensor:
@@ -122,7 +125,8 @@ class Projected(Pooling):
     def _blocks(self, features: Features, grid: Grid | None):
         """Pooled vectors of the stream's images, about BLOCK at a time."""
         waiting: list[Tensor] = []
-        for images in [features] if isinstance(features, Tensor) else features:
+        stream = features.split(64) if isinstance(features, Tensor) else features
+        for images in track(stream, f"fitting {self.method}"):
             if images.ndim != 3:
                 raise DataError(
                     f"{self.method} is fitted from images, tensors (images, locations, {self.in_dim}), got one of "

@@ -86,7 +86,7 @@ class GeM(Pooling):
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b out"]:
         with full_precision(self.checked(x, mask)) as x:
-            return generalised_mean(x, self.p.clamp_min(SMALLEST_P), mask, eps=self.eps)
+            return generalised_mean(x, self.p.to(x.dtype).clamp_min(SMALLEST_P), mask, eps=self.eps)
 
     def flops(self, locations: int) -> int:
         return 6 * locations * self.in_dim
