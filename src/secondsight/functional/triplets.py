@@ -42,8 +42,7 @@ def all_triplets(u: Float[Tensor, "b d"], labels: Int[Tensor, " b"], *, margin: 
 def semihard_triplets(u: Float[Tensor, "b d"], labels: Int[Tensor, " b"], *, margin: float) -> Float[Tensor, ""]:
     """The same over the semi-hard triplets only, those with s_ap − margin < s_an < s_ap.
 
-    A negative is active for p and closer than the margin, but not closer than p: the hinges with threshold
-    s_ap − margin less the ones of the negatives at or above s_ap.
+    The hinges have the threshold s_ap − margin as before, but only negatives below s_ap count.
     """
     index, real = positives(labels)
 
