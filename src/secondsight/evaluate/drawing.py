@@ -9,7 +9,7 @@ from html import escape
 import numpy as np
 
 WIDTH, HEIGHT = 560, 300
-LEFT, RIGHT, TOP, BOTTOM = 46, 16, 14, 40
+LEFT, RIGHT, TOP, BOTTOM = 46, 16, 14, 54  # room for the larger letters of narrow screens
 
 Scale = Callable[[float], float]
 
@@ -88,6 +88,15 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
+def breakable(text: str) -> str:
+    """Escaped, with places where a long name of a file or class may break.
+
+    >>> breakable("096.Hooded_Oriole")
+    '096.Hooded_<wbr>Oriole'
+    """
+    return escape(text).replace("_", "_<wbr>").replace("/", "/<wbr>")
+
+
 def nice_ticks(low: float, high: float, *, about: int = 6) -> list[float]:
     """Round numbers inside [low, high].
 
@@ -119,7 +128,7 @@ def _vertical_axis(y: Scale) -> str:
 
 
 def _tick(x: float, text: str) -> str:
-    return f'<text class="tick" x="{x:.1f}" y="{HEIGHT - BOTTOM + 17}">{escape(text)}</text>'
+    return f'<text class="tick" x="{x:.1f}" y="{HEIGHT - BOTTOM + 20}">{escape(text)}</text>'
 
 
 def _axis_name(text: str) -> str:

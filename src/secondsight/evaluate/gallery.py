@@ -6,6 +6,7 @@ import base64
 from collections.abc import Callable, Sequence
 from html import escape
 
+from secondsight.evaluate.drawing import breakable
 from secondsight.evaluate.examples import Example, Neighbour
 
 Picture = Callable[[int], "bytes | None"]
@@ -24,7 +25,7 @@ def _row(example: Example, picture: Picture, name: Callable[[int], str]) -> str:
     place = "first" if example.rank == 1 else f"at place {example.rank:,}"
     query = (
         f'<figure title="{escape(name(example.index))}"><div class="frame">{_image(example.index, picture, name)}</div>'
-        f"<figcaption>query<br><b>{escape(str(example.label))}</b><br>right one {place}</figcaption></figure>"
+        f"<figcaption>query<br><b>{breakable(str(example.label))}</b><br>right one {place}</figcaption></figure>"
     )
     found = "".join(_found(neighbour, picture, name) for neighbour in example.neighbours)
     return f'<div class="example">{query}<div class="found">{found}</div></div>'
@@ -35,7 +36,7 @@ def _found(neighbour: Neighbour, picture: Picture, name: Callable[[int], str]) -
     return (
         f'<figure class="{kind}" title="{escape(name(neighbour.index))}"><div class="frame">'
         f'{_image(neighbour.index, picture, name)}<span class="mark">{mark} {neighbour.similarity:.2f}</span></div>'
-        f"<figcaption>{escape(str(neighbour.label))}</figcaption></figure>"
+        f"<figcaption>{breakable(str(neighbour.label))}</figcaption></figure>"
     )
 
 

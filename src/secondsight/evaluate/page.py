@@ -7,7 +7,7 @@ from html import escape
 from importlib import resources
 
 from secondsight.evaluate import drawing
-from secondsight.evaluate.drawing import percent
+from secondsight.evaluate.drawing import breakable, percent
 from secondsight.evaluate.examples import Examples
 from secondsight.evaluate.gallery import Picture, rows
 from secondsight.evaluate.report import Label, Report, shown
@@ -122,10 +122,10 @@ def _classes(report: Report, confusions: Mapping[Label, tuple[Label, int]]) -> s
     lines = []
     for label, one in report.worst(10):
         instead = confusions.get(label)
-        mistaken = "" if instead is None else f"{escape(str(instead[0]))} <small>({instead[1]}×)</small>"
+        mistaken = "" if instead is None else f"{breakable(str(instead[0]))} <small>({instead[1]}×)</small>"
         meter = f'<span class="meter"><i style="width:{100 * one.recall[k]:.1f}%"></i></span>'
         lines.append(
-            f"<tr><td>{escape(str(label))}</td><td>{one.queries:,}</td><td>{percent(one.recall[k])}{meter}</td>"
+            f"<tr><td>{breakable(str(label))}</td><td>{one.queries:,}</td><td>{percent(one.recall[k])}{meter}</td>"
             f'<td>{percent(one.map_at_r)}</td><td class="text">{mistaken}</td></tr>'
         )
     table = (
@@ -136,7 +136,7 @@ def _classes(report: Report, confusions: Mapping[Label, tuple[Label, int]]) -> s
         [one.recall[k] for one in report.per_class.values()], what=f"Recall@{k} of a class, in %"
     )
     return (
-        "<h2>Classes</h2><p class='lede'>An average hides who pays for it.</p><div class='charts' style='margin-top:0'>"
+        "<h2>Classes</h2><p class='lede'>An average hides who pays for it.</p><div class='charts classes'>"
         f"{_card('The weakest', f'Lowest Recall@{k} first.', table)}"
         f"{_card('All of them', 'Number of classes in each tenth.', spread)}</div>"
     )
