@@ -1,16 +1,17 @@
 """Ranks of the positives among all gallery items, from one blocked pass over the similarity matrix.
 
-For a query q with positives p_1 … p_R in descending order of similarity, and c_j the number of negatives that are at least
-as similar as p_j (ties count against the query),
+For a query q with positives p_1 … p_R in descending order of similarity, and c_j the number of negatives that are at
+least as similar as p_j (ties count against the query),
 
     rank_j = j + c_j,   Recall@K = [rank_1 ≤ K],   MRR = 1 / rank_1,
     P@R = Σ_j [rank_j ≤ R] / R,   MAP@R = Σ_j [rank_j ≤ R] (j / rank_j) / R        (Musgrave 2020, section 2).
 
-So no list of neighbours is needed, only counts. The R similarities of the positives are computed first, in float64; then each
-block of S = A Bᵀ is compared with two thresholds a query: what is above the best positive is counted in bulk, what is below
-the worst positive that can still be among the R nearest is ignored, and the few in between are looked at one by one. Where
-float32 cannot tell (its error bound is proven, see ``similarity``) the pair is computed again in float64, so the ranks are
-those of float64 arithmetic. When queries and gallery are the same set, S is symmetric and only half of it is computed.
+So no list of neighbours is needed, only counts. The R similarities of the positives are computed first, in float64;
+then each block of S = A Bᵀ is compared with two thresholds a query: what is above the best positive is counted in bulk,
+what is below the worst positive that can still be among the R nearest is ignored, and the few in between are looked at
+one by one. Where float32 cannot tell (its error bound is proven, see ``similarity``) the pair is computed again in
+float64, so the ranks are those of float64 arithmetic. When queries and gallery are the same set, S is symmetric and only
+half of it is computed.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ Progress = Callable[[float], None]
 
 ROWS, COLUMNS = 512, 2040  # a block that stays in the cache, in whole 64-bit words of booleans
 FIRST = 64  # the first blocks are thin: what they show prunes the work of all the others
-HELD = 8_000_000  # positive pairs that are held at once; symmetry needs all of them, else it goes query block by query block
+HELD = 8_000_000  # positive pairs that are held at once; symmetry needs all, else it goes by blocks of queries
 
 
 class Ranks(NamedTuple):
-    """One entry a query, in the order of ``queries``. Where ``positives`` is 0, ``first`` is 0 and the others are NaN."""
+    """One entry a query, in the order of ``queries``. Without positives ``first`` is 0 and what follows is NaN."""
 
     positives: Int[Tensor, " q"]  # R
     first: Int[Tensor, " q"]  # rank_1, counted from 1
@@ -53,7 +54,7 @@ def positive_ranks(
     metric: Metric = "cosine",
     progress: Progress = lambda share: None,
 ) -> Ranks:
-    """Rank the positives of every query. ``queries`` and ``gallery`` are indices into ``vectors``, each without repeats.
+    """Rank the positives of every query. ``queries`` and ``gallery`` are indices into ``vectors``, without repeats.
 
     A query never finds itself: a gallery item of the same index is left out. Memory grows with n, time with q · g.
 

@@ -1,4 +1,4 @@
-"""Similarities between two sets of vectors: fast in float32 with a proven error bound, exact in float64 where it matters.
+"""Similarities of two sets of vectors: fast in float32 with a proven error bound, exact in float64 where it matters.
 
 Each metric is a dot product s(q, g) = ⟨a(q), b(g)⟩ of prepared vectors, so that a block of similarities is one GEMM:
 

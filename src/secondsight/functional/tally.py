@@ -18,7 +18,7 @@ _THRESHOLD_ROWS = 256  # queries whose positives are computed at a time: a block
 
 @dataclass(frozen=True)
 class Classes:
-    """Queries and gallery in the order of their classes: the positives of a query are start ≤ column < stop, but for itself."""
+    """Where the positives of each query are in a gallery in class order: start ≤ column < stop, but for itself."""
 
     start: Int[Tensor, " q"]
     stop: Int[Tensor, " q"]
@@ -33,8 +33,8 @@ class Classes:
 class Tally:
     """The positives of the queries ``rows``, best first, and the negatives counted between them.
 
-    ``above`` is each query's best positive: all that is beyond it is counted in bulk. ``below`` is the worst that can still
-    be among the R nearest: what is under it is ignored. Queries are padded to whole words; padding has no positives.
+    ``above`` is each query's best positive: all that is beyond it is counted in bulk. ``below`` is the worst that can
+    still be among the R nearest: what is under it is ignored. Queries are padded to whole words, without positives.
     A query with R positives has R + 2 slots, ∞ ≥ t_1 ≥ … ≥ t_R ≥ −∞: a negative is counted in the first that is ≤ its
     similarity, so c_j is the sum of the counts up to slot j.
     """
@@ -69,9 +69,11 @@ class Tally:
         return query, j, j + total.index_select(0, slot) - total[self.first - 1].index_select(0, query)
 
     def prune(self) -> None:
-        """Raise ``below``: a positive that already has more than R before it changes no figure, unless it is the best."""
+        """Raise ``below``: a positive that already has R or more before it changes no figure, unless it is the best."""
         query, _, rank = self.ranks()
-        alive = torch.zeros_like(self.positives).index_add_(0, query, (rank <= self.positives.index_select(0, query)).long())
+        alive = torch.zeros_like(self.positives).index_add_(
+            0, query, (rank <= self.positives.index_select(0, query)).long()
+        )
         worst = self.thresholds[self.first + alive.clamp_min(1) - 1]
         self.below = torch.where(self.positives > 0, worst, torch.inf)
 
