@@ -10,8 +10,8 @@ So no list of neighbours is needed, only counts. The R similarities of the posit
 then each block of S = A Bᵀ is compared with two thresholds a query: what is above the best positive is counted in bulk,
 what is below the worst positive that can still be among the R nearest is ignored, and the few in between are looked at
 one by one. Where float32 cannot tell (its error bound is proven, see ``similarity``) the pair is computed again in
-float64, so the ranks are those of float64 arithmetic. When queries and gallery are the same set, S is symmetric and only
-half of it is computed.
+float64, so the ranks are those of float64 arithmetic. When queries and gallery are the same set, S is symmetric and
+only half of it is computed.
 """
 
 from __future__ import annotations
