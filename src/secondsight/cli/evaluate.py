@@ -121,7 +121,7 @@ def write(judged: Judged, report: Report, target: Path, *, title: str, facts: di
         picture=judged.picture,
         name=judged.name,
         facts=facts,
-        warnings=(f"{bad:,} files could not be read and are not part of the figures; see failures.jsonl.",) * (bad > 0),
+        warnings=(f"Not part of the figures: {bad:,} unreadable file(s), listed in failures.jsonl.",) * (bad > 0),
     )
     files.write_text(target / "report.html", html)
     return text

@@ -39,7 +39,8 @@ def page(
         facts: For the last lines: model, data, transform, version.
         warnings: What the reader should know before believing a number.
     """
-    notes = warnings + (_COLLAPSED,) * survey.collapsed
+    lost = survey.collapsed and report.recall[min(report.recall)] <= report.chance
+    notes = warnings + (_COLLAPSED,) * lost
     body = [
         f"<header><h1>{escape(title)}</h1><p>{escape(_sentence(report))}</p></header>",
         *(f'<p class="note">{escape(note)}</p>' for note in notes),
