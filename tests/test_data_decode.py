@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import struct
 import zlib
 
@@ -360,6 +361,11 @@ def test_errors_say_which_file_and_what_is_wrong(tmp_path):
             decode(path)
         assert caught.value.source == str(path)
         assert isinstance(caught.value, DataError)
+
+
+def test_the_error_crosses_processes_whole():
+    error = pickle.loads(pickle.dumps(DecodeError("a.jpg", "truncated")))
+    assert (error.source, error.cause, str(error)) == ("a.jpg", "truncated", "a.jpg: cannot be decoded: truncated")
 
 
 def test_a_pipe_in_place_of_a_picture_is_refused_at_once(tmp_path):

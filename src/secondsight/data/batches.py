@@ -78,9 +78,10 @@ class BatchLoader:
         substitute: with another image of its class in its place: the next one in the set that is not in the batch, or
             that is, when all are. Only when the whole class is unreadable the batch comes without.
         pin_memory: put batches into page-locked memory.
+        patient: go on when nothing at all could be read so far. Otherwise that is an error: most likely it is the wrong
+            folder.
 
-    There is one ``Batch`` for every batch of the sampler, so processes that share a run stay in step; when nothing at
-    all can be read, the first batch is an error.
+    There is one ``Batch`` for every batch of the sampler, so processes that share a run stay in step; it may be empty.
     """
 
     def __init__(

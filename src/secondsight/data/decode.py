@@ -48,6 +48,9 @@ class DecodeError(DataError):
         self.source = source
         self.cause = cause
 
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:  # so that it can cross from one process to another
+        return type(self), (self.source, self.cause)
+
 
 class Scratch:
     """Memory for the pixels of one picture at a time: fresh pages from the system cost a sixth of a JPEG's decoding."""
@@ -173,7 +176,8 @@ def _orientation(image: Image.Image) -> int:
 
 def _rgb(image: Image.Image) -> np.ndarray:
     if image.mode.startswith(("I", "F")):
-        return _deep(np.asarray(image), known16=image.mode.startswith("I;16"))
+        # Older versions of Pillow call a 16-bit PNG "I".
+        return _deep(np.asarray(image), known16=image.mode.startswith("I;16") or image.format == "PNG")
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image.convert("RGBA"))
