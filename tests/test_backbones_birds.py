@@ -78,7 +78,7 @@ def test_batch_statistics_of_birds_fit_those_that_resnet50_v1_stores_better_than
     v1 = build("resnet50-v1", weights=shared / "weights" / RESNET)
     v15 = build("resnet50", version="v1.5", eps=1e-3, weights=None, preprocessing=CAFFE)
     v15.load_state_dict(v1.state_dict())
-    assert misfit(v1, images[::2]) < 0.5 * misfit(v15, images[::2])
+    assert misfit(v1, images[::3]) < 0.5 * misfit(v15, images[::3])
 
 
 def misfit(backbone, images) -> float:
@@ -98,9 +98,9 @@ def misfit(backbone, images) -> float:
 
 
 def test_the_two_weight_files_do_not_load_into_the_wrong_backbone(shared):
-    with pytest.raises(WeightsError, match="other pixels"):
+    with pytest.raises(WeightsError, match="version='v1'"):
         build("resnet50", weights=shared / "weights" / RESNET)
     with pytest.raises(WeightsError, match="other pixels"):
         build("vgg16", weights=shared / "weights" / VGG, preprocessing=CAFFE)
-    with pytest.raises(WeightsError, match=r"265 unexpected: .*and 255 more"):
+    with pytest.raises(WeightsError, match=r"265 unexpected: .*and 235 more"):
         build("vgg16", weights=shared / "weights" / RESNET)

@@ -140,7 +140,8 @@ class Adapted(Backbone):
                 )
             self.out_dim = features.shape[-1]
         else:
-            self.out_dim = self.as_map(features).shape[-1]
+            _, h, w, self.out_dim = self.as_map(features).shape
+            self._grids[size, size] = (h, w)
         used = _leaves(features)
         for name, parameter in self.network.named_parameters():
             if parameter not in used:

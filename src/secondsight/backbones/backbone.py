@@ -33,6 +33,9 @@ class Backbone(nn.Module):
     default_weights: str | None = None
     """What ``weights="default"`` means: ``package``, ``hub:…``, or None where there is nothing to fetch."""
 
+    version: str | None = None
+    """Which of several networks with the same parameter names this is."""
+
     leaves_out: tuple[str, ...] = ("fc.", "_fc.", "classifier.", "head.", "pre_logits.")
     """Beginnings of names that a weight file may hold and the network has no use for: heads of classifiers."""
 
@@ -72,7 +75,7 @@ class Backbone(nn.Module):
     def frozen_part(self, images: Tensor) -> Tensor:
         """Preprocessing and the frozen stages: deterministic and without gradient, so it may be cached."""
         check_images(images, of=self.name)
-        if 0 in self.grid(*images.shape[-2:]):
+        if not torch.compiler.is_compiling() and 0 in self.grid(*images.shape[-2:]):
             raise ShapeError(
                 f"{self.name}: an image of {images.shape[-2]}×{images.shape[-1]} pixels is too small for it"
             )

@@ -23,8 +23,6 @@ def from_hf(
 ) -> HFBackbone:
     """``model`` is a name on the hub or a directory; ``architecture`` (its config as JSON) makes both superfluous."""
     transformers = require("transformers", extra="hf", purpose=f"backbone 'hf:{model}'")
-    if preprocessing is None:
-        preprocessing = _preprocessing(model)
     try:
         if architecture is not None:
             config = transformers.AutoConfig.for_model(**json.loads(architecture))
@@ -44,7 +42,8 @@ def from_hf(
         raise ConfigError(
             f"hf:{model} is not an image model: it takes {getattr(network, 'main_input_name', '?')!r}, not pixels"
         )
-    return HFBackbone(network.float(), name=f"hf:{model}", preprocessing=Preprocessing.of(preprocessing))
+    own = _preprocessing(model) if preprocessing is None else Preprocessing.of(preprocessing)
+    return HFBackbone(network.float(), name=f"hf:{model}", preprocessing=own)
 
 
 class HFBackbone(Adapted):

@@ -134,7 +134,7 @@ class SameConv2d(nn.Conv2d):
 
     def _padding(self, size: int) -> tuple[int, int]:
         stride, kernel = self.stride[0], self.kernel_size[0]
-        total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+        total = max(kernel - (size % stride or stride), 0)
         return total // 2, total - total // 2
 
 

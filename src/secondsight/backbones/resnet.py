@@ -51,6 +51,7 @@ class ResNet50(Backbone):
         stages = ["stem", *(f"layer{number}" for number in range(1, 5))]
         super().__init__(out_dim=_PLAN[-1][0] * _EXPANSION, preprocessing=chosen.preprocessing, stages=stages)
         self.default_weights = chosen.default_weights
+        self.version = version
         self.last_stride = last_stride
         eps = chosen.eps if eps is None else eps
         self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)

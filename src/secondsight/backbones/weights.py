@@ -81,17 +81,20 @@ def load_into(backbone: Backbone, weights: Weights, *, source: str) -> None:
 
 
 def _check_metadata(backbone: Backbone, metadata: Mapping[str, str], *, source: str) -> None:
-    """Where a file says which pixels it was trained on, the backbone must say the same."""
-    told = metadata.get("preprocessing")
-    if told is None:
-        return
-    expected = backbone.preprocessing
-    numbers = {float(number) for number in re.findall(r"\d+\.?\d*", told)}
-    order = re.search(r"\b(RGB|BGR)\b", told)
-    if (order and order[0] != expected.channels) or not {*expected.mean} <= numbers:
+    """Where a file says which network and which pixels it was trained with, the backbone must say the same."""
+    architecture, pixels = metadata.get("architecture", ""), metadata.get("preprocessing", "")
+    version = re.search(r"\bv\d(\.\d)?\b", architecture)
+    if version and backbone.version and version[0] != backbone.version:
         raise WeightsError(
-            f"{source} was trained on other pixels than {backbone.name} prepares: the file says {told!r}, the backbone "
-            f"{expected.describe()!r}; choose the matching version of the backbone, or pass preprocessing= on purpose"
+            f"{source} is of another version than {backbone.name}: the file says {architecture!r}, the backbone is "
+            f"{backbone.version}; build it with version={version[0]!r}"
+        )
+    expected = backbone.preprocessing
+    order, numbers = re.search(r"\b(RGB|BGR)\b", pixels), {float(n) for n in re.findall(r"\d+\.?\d*", pixels)}
+    if pixels and ((order and order[0] != expected.channels) or not {*expected.mean} <= numbers):
+        raise WeightsError(
+            f"{source} was trained on other pixels than {backbone.name} prepares: the file says {pixels!r}, the "
+            f"backbone {expected.describe()!r}; choose the backbone that fits the file, or pass preprocessing="
         )
 
 
@@ -160,7 +163,7 @@ def _ignored(name: str) -> bool:
     return name.endswith("num_batches_tracked")
 
 
-def _some(names: Iterable[str], *, limit: int = 10) -> str:
+def _some(names: Iterable[str], *, limit: int = 30) -> str:
     listed = list(names)
     more = f", … and {len(listed) - limit} more" if len(listed) > limit else ""
     return ", ".join(listed[:limit]) + more

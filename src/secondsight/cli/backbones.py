@@ -14,8 +14,9 @@ from rich.table import Table
 def backbones(json: bool = typer.Option(False, "--json", help="One JSON list, for machines.")) -> None:
     """List the backbones: parameters, local features, GFLOPs per image, and the stages to freeze at.
 
-    Every number is computed from the network itself at its own input size. The last rows are adapters: any model of
-    [bold]timm[/] or [bold]transformers[/] (a name or a directory) can be a backbone.
+    Every number is computed from the network itself, at its own input size.
+
+    The last rows are adapters: any model of timm or transformers can be a backbone.
     """
     from secondsight.backbones.listing import listing  # torch loads here, not at `secondsight --help`
 
