@@ -115,9 +115,11 @@ class _Blocks:
 
     def _without_positives(self, s: Tensor, rows: slice, columns: slice) -> Tensor:
         start, stop = self.classes.start[rows, None], self.classes.stop[rows, None]
-        if int(start[0]) < columns.stop and int(stop[-1]) > columns.start:
-            column = torch.arange(columns.start, columns.stop, device=s.device)
-            s.masked_fill_((column >= start) & (column < stop), -torch.inf)
+        first, last = max(int(start[0]), columns.start), min(int(stop[-1]), columns.stop)
+        if first < last:
+            column = torch.arange(first, last, device=s.device)
+            positive = (column >= start) & (column < stop)
+            s[:, first - columns.start : last - columns.start].masked_fill_(positive, -torch.inf)
         s[:, len(self.similarity.gallery) - columns.start :] = -torch.inf  # the padding, where the block reaches it
         return s
 

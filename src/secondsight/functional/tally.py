@@ -13,7 +13,8 @@ from torch.nn.functional import pad
 from secondsight.functional.similarity import Similarity
 
 DENSE = 1 / 32  # share of a block that float32 cannot decide, from which a float64 GEMM is cheaper than single pairs
-_THRESHOLD_ROWS = 256  # queries whose positives are computed at a time: a block as wide as their classes, in float64
+FEW = 1 / 16  # share of the groups of eight with a candidate, from which comparing everything is cheaper
+_THRESHOLD_ROWS = 128  # queries whose positives are computed at a time: a block as wide as their classes, in float64
 
 
 @dataclass(frozen=True)
@@ -95,9 +96,7 @@ class Tally:
         queries, others = (rows, columns) if axis == 0 else (columns, rows)
         mine = slice(queries.start - self.start, queries.stop - self.start)
         error = self.error[mine] if s.dtype == torch.float32 else torch.zeros_like(self.error[mine])
-        above = _at_least(s, self.above[mine] + error, axis)
-        between = _at_least(s, self.below[mine] - error, axis).view(torch.int64) ^ above.view(torch.int64)
-        flat = _true_positions(between)
+        flat, surely = self._candidates(s, mine, error, axis)
         i, j = flat // s.shape[1], flat % s.shape[1]
         query, other = (i, j) if axis == 0 else (j, i)
         value = s.view(-1).index_select(0, flat)
@@ -109,8 +108,19 @@ class Tally:
             query, other = query[open_] + queries.start, other[open_] + others.start
             slot[open_] = self._slots(query - self.start, self.similarity.exact_pairs(query, other))
         self.counts.index_add_(0, slot, torch.ones_like(slot, dtype=torch.int32))
-        self.counts.index_add_(0, self.first[mine], _count_true(above, axis).int())
+        if surely is not None:
+            self.counts.index_add_(0, self.first[mine], surely)
         return True
+
+    def _candidates(self, s: Tensor, mine: slice, error: Tensor, axis: int) -> tuple[Tensor, Tensor | None]:
+        """Flat positions to look at. Where they are many: without those above the best positive, whose number is told."""
+        below = (self.below[mine] - error).to(s.dtype)
+        few = _few_at_least(s, below, axis)
+        if few is not None:
+            return few, None
+        above = _at_least(s, (self.above[mine] + error).to(s.dtype), axis)
+        between = _at_least(s, below, axis).view(torch.int64) ^ above.view(torch.int64)
+        return _true_positions(between), _count_true(above, axis).int()
 
     def _slots(self, query: Int[Tensor, " m"], s: Float[Tensor, " m"]) -> Int[Tensor, " m"]:
         """The first slot of each query whose threshold is ≤ s."""
@@ -158,8 +168,21 @@ def _thresholds(similarity: Similarity, classes: Classes, rows: slice) -> Iterat
 
 
 def _at_least(s: Float[Tensor, "r c"], threshold: Float[Tensor, " t"], axis: int) -> Bool[Tensor, "r c"]:
-    threshold = threshold.to(s.dtype)
     return s >= (threshold[:, None] if axis == 0 else threshold)
+
+
+def _few_at_least(s: Float[Tensor, "r c"], threshold: Float[Tensor, " t"], axis: int) -> Int[Tensor, " m"] | None:
+    """Flat positions in s of all that is ≥ its threshold, or None if it is not little: the maximum of eight decides."""
+    r, c = s.shape
+    step = c // 8 if axis == 0 else r * c // 8
+    highest = s.view(r, 8, c // 8).amax(1) if axis == 0 else s.view(8, r // 8, c).amax(0)
+    group = _at_least(highest, threshold, axis).view(-1).nonzero()
+    if len(group) > FEW * highest.numel():
+        return None
+    first = group if axis == 1 else group + group // step * (7 * step)
+    flat = (first + torch.arange(0, 8 * step, step, device=s.device)).view(-1)
+    limit = threshold.index_select(0, flat // c if axis == 0 else flat % c)
+    return flat[s.view(-1).index_select(0, flat) >= limit]
 
 
 def _true_positions(words: Int[Tensor, "r w"]) -> Int[Tensor, " m"]:
