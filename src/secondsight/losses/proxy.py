@@ -26,7 +26,7 @@ class ProxyNCA(Loss):
         _check_classes(self.name, classes)
         require_positive(self.name, scale=scale)
         self.scale = scale
-        self.weight = nn.Parameter(unit(torch.randn(classes, dim)))
+        self.weight = nn.Parameter(torch.randn(classes, dim))
 
     @property
     def proxies(self) -> nn.Parameter:
@@ -55,7 +55,10 @@ class ProxyAnchor(Loss):
         _check_classes(self.name, classes)
         require_positive(self.name, alpha=alpha)
         self.margin, self.alpha = margin, alpha
-        self.weight = nn.Parameter(unit(torch.randn(classes, dim)))
+        self.weight = nn.Parameter(torch.empty(classes, dim))
+        # Only directions count, but a step of the optimiser turns a short vector further: the authors' learning rates
+        # go with the authors' lengths.
+        nn.init.kaiming_normal_(self.weight, mode="fan_out")
 
     @property
     def proxies(self) -> nn.Parameter:
