@@ -23,6 +23,7 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 import numpy as np
 import torch
+
 from measure import console, in_fresh_process, interleaved, peak_memory, table, verdict
 
 if TYPE_CHECKING:
