@@ -1,4 +1,4 @@
-"""Shape annotations are checked at run time in tests (jaxtyping + beartype), and real data is found or the test skips."""
+"""Shapes are checked at run time in tests (jaxtyping + beartype), and real data is found or the test skips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: help, lists, mistakes. (Verbs with files of their own have tests of their own.)"""
+"""The command line as a user meets it: help, lists, mistakes."""
 
 from __future__ import annotations
 

@@ -97,5 +97,5 @@ def test_what_cannot_be_embedded_is_said(model, folder):
         embed(model, open_images(folder), RandomResizedCrop(32))
     for file in folder.rglob("*.png"):
         file.write_bytes(b"")
-    with pytest.raises(DataError, match="could be read|can be read"):
+    with pytest.raises(DataError, match=r"could be read"):
         embed(model, open_images(folder), Resize(32))

@@ -17,6 +17,11 @@ from secondsight.extras import require
 from secondsight.progress import track
 
 
+def _half_written(path: Path) -> None:
+    path.write_text("half")
+    raise RuntimeError("power cut")
+
+
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path):
     target = tmp_path / "deep" / "note.txt"
     files.write_text(target, "one")
@@ -29,8 +34,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path):
     target = tmp_path / "note.txt"
     files.write_text(target, "old")
     with pytest.raises(RuntimeError), files.replacing(target) as temporary:
-        temporary.write_text("half")
-        raise RuntimeError("power cut")
+        _half_written(temporary)
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
 
@@ -48,8 +52,7 @@ def test_a_directory_is_replaced_as_a_whole(tmp_path: Path):
             (fresh / content).write_text(content)
     assert [p.name for p in target.iterdir()] == ["two"]
     with pytest.raises(RuntimeError), files.replacing_directory(target) as fresh:
-        (fresh / "three").write_text("x")
-        raise RuntimeError("power cut")
+        _half_written(fresh / "three")
     assert [p.name for p in target.iterdir()] == ["two"]
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 

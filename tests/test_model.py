@@ -7,13 +7,13 @@ import torch
 
 import secondsight
 from secondsight import Embedder
-from secondsight.errors import ConfigError, ShapeError, SecondsightError, UnknownName, WeightsError
+from secondsight.errors import ConfigError, SecondsightError, ShapeError, UnknownName, WeightsError
 from secondsight.reduction import Reduction
 
 
 def build(**options) -> Embedder:
-    options = {"backbone": "efficientnet-lite0", "weights": None, "pooling": "jcf-4-2", "dim": 32, "reduce": 16} | options
-    return Embedder.build(**options)
+    small = {"backbone": "efficientnet-lite0", "weights": None, "pooling": "jcf-4-2", "dim": 32, "reduce": 16}
+    return Embedder.build(**(small | options))
 
 
 def images(b=2, size=64):
@@ -39,7 +39,15 @@ def test_average_pooling_sees_all_channels_and_the_others_see_the_reduced_ones()
     assert build(reduce=None).pooling.in_dim == 1280
 
 
-@pytest.mark.parametrize("options", [{}, {"pooling": "average"}, {"norm_exponent": 0.0, "pooling_options": {"first_order": True}}, {"freeze": "blocks3", "normalise": (8, 24)}])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"pooling": "average", "size": 96},
+        {"norm_exponent": 0.0, "pooling_options": {"first_order": True}},
+        {"freeze": "blocks3", "normalise": (8, 24)},
+    ],
+)
 def test_a_loaded_model_gives_bit_identical_embeddings(tmp_path, options):
     model, x = build(**options).eval(), images(3)
     model.fit([x])

@@ -302,8 +302,16 @@ class TestBadInput:
 
     @pytest.mark.parametrize(
         "options",
-        [{"assign": "fuzzy"}, {"assign": "top-9"}, {"scale": -1.0}, {"codebooks": 3}, {"reduce": "max"}, {"mix": "x"}, {"dropout": 1.0}],
-    )  # fmt: skip
+        [
+            {"assign": "fuzzy"},
+            {"assign": "top-9"},
+            {"scale": -1.0},
+            {"codebooks": 3},
+            {"reduce": "max"},
+            {"mix": "x"},
+            {"dropout": 1.0},
+        ],
+    )
     def test_senseless_options_are_refused(self, options):
         with pytest.raises(ConfigError):
             build("jcf-8-4", in_dim=8, **options)
