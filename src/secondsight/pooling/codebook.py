@@ -26,6 +26,13 @@ FIT_POINTS = 2**17
 """Local features that a fit looks at, drawn from the whole stream with equal chances (128 MB at d = 256); 0 is all."""
 
 
+FLOOR = 1.0
+"""The least variance of a fitted Gaussian, as a part of the mean variance within clusters.
+
+Maximum likelihood gives the background of photographs components so narrow that dividing by their deviations drowns
+everything else: on CUB with EfficientNet-Lite0 features, a floor of 1 gains 28 points of Recall@1 over one of 0.001.
+"""
+
 PIECE = 2**19
 """Numbers of x in a piece: 2 MB in float32."""
 
@@ -124,9 +131,11 @@ class Codebook(Pooling):
             )
         return points if points.dtype == torch.float64 else points.float()
 
-    def mixture(self, features: Features, components: int, factors: int = 0, *, seed: int) -> Mixture:
+    def mixture(self, features: Features, components: int, factors: int = 0, *, floor: float, seed: int) -> Mixture:
         """A mixture fitted to a sample of the stream, or pass after pass to all of it where ``fit_points`` is 0."""
-        return fit_mixture(self.points(features, seed) if self.fit_points else features, components, factors, seed=seed)
+        return fit_mixture(
+            self.points(features, seed) if self.fit_points else features, components, factors, floor=floor, seed=seed
+        )
 
     def mark_fitted(self) -> None:
         """Remember, in the state_dict too, that the codebook is there."""
@@ -140,6 +149,13 @@ def at_least_one(family: str, **values: int) -> None:
     for name, value in values.items():
         if value < 1:
             raise ConfigError(f"{family}: {name} must be at least 1, got {value}")
+
+
+def positive(family: str, **values: float) -> None:
+    """Refuse numbers that are not over 0, by name."""
+    for name, value in values.items():
+        if not value > 0:
+            raise ConfigError(f"{family}: {name} must be over 0, got {value}")
 
 
 def in_pieces(function: Callable[[Tensor, Tensor | None], Tensor], x: Tensor, mask: Tensor | None) -> Tensor:

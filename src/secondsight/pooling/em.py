@@ -45,7 +45,7 @@ def fit_mixture(
     *,
     seed: int = 0,
     iterations: int = 100,
-    tolerance: float = 1e-3,
+    tolerance: float = 1e-4,
     floor: float = 1e-3,
 ) -> Mixture:
     """A mixture of Gaussians (``factors`` = 0: diagonal) or of factor analysers, by maximum likelihood.
@@ -56,25 +56,25 @@ def fit_mixture(
         factors: The rank F of the low-rank part of each covariance.
         seed: Of the sample and the k-means that give the start.
         iterations: At most so many passes.
-        tolerance: Stop when a pass gains less than this in mean log-likelihood.
-        floor: The least variance, as a part of the overall variance of each dimension.
+        tolerance: Stop when a pass gains less than this in log-likelihood, a feature and dimension.
+        floor: The least variance, as a part of the mean variance within the clusters that k-means starts from.
     """
-    count, centre, overall = moments(features)
+    count, centre, _ = moments(features)
     if count < 2 * components:
         raise DataError(
             f"{components} Gaussians need at least {2 * components} local features to fit from, got {count}"
         )
-    # dimensions that hardly vary (dead channels) get a part of the others' floor, constant data a part of its size
-    least = floor * overall.clamp_min(max(0.1 * overall.mean().item(), 1e-6 * centre.square().mean().item(), 1e-9))
     start = START_POINTS if factors == 0 else max(START_POINTS, 64 * components * (factors + 1))
     points = sample(features, start, seed=seed).double() - centre
-    state = _start(points, components, factors, least, seed)
+    state, least = _start(points, components, factors, floor, seed)
+    least = least.clamp_min(1e-9 * centre.square().mean().item() + 1e-12)  # data without any variance
+    state = state._replace(variances=torch.maximum(state.variances, least))
 
     def step(mixture: Mixture) -> tuple[Mixture, float]:
         statistics, likelihood = _expectation(features, mixture, centre)
         return _maximisation(mixture, statistics, least), likelihood / count
 
-    state = _climb(state, step, iterations, tolerance)
+    state = _climb(state, step, iterations, tolerance * len(centre))
     return state._replace(means=state.means + centre)
 
 
@@ -114,8 +114,8 @@ def _blocks(features: Features) -> Iterator[Float[Tensor, "m d"]]:
             yield block.double()
 
 
-def _start(points: Tensor, n: int, f: int, least: Tensor, seed: int) -> Mixture:
-    """k-means, then each cluster's variance and leading directions."""
+def _start(points: Tensor, n: int, f: int, floor: float, seed: int) -> tuple[Mixture, Tensor]:
+    """k-means, then each cluster's variance and leading directions; and the least variance of each dimension."""
     means = kmeans(points, n, seed=seed)
     words = nearest_codeword(points, means)
     weights = torch.bincount(words, minlength=n).to(means)
@@ -126,11 +126,13 @@ def _start(points: Tensor, n: int, f: int, least: Tensor, seed: int) -> Mixture:
         if len(own) < 2:
             own = points
         means[k] = own.mean(0)
-        variance = (own - means[k]).square().mean(0)
+        variances[k] = (own - means[k]).square().mean(0)
         if f:
             loadings[k] = _directions(own - means[k], f)
-        variances[k] = torch.maximum(variance - loadings[k].square().sum(1), least)
-    return Mixture((weights + 1) / (weights + 1).sum(), means, variances, loadings, [])
+    weights = (weights + 1) / (weights + 1).sum()
+    within = weights @ variances
+    least = floor * within.clamp_min(0.1 * within.mean())  # a dead channel gets a part of the others' floor
+    return Mixture(weights, means, variances - loadings.square().sum(2), loadings, []), least
 
 
 def _directions(r: Float[Tensor, "m d"], f: int) -> Float[Tensor, "d f"]:

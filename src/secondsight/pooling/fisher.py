@@ -11,7 +11,16 @@ from torch import Tensor, nn
 
 from secondsight.functional.gaussians import fisher_sums, fisher_terms, log_joint, quadratics
 from secondsight.functional.residuals import masked
-from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, counted, in_pieces, set_values
+from secondsight.pooling.codebook import (
+    FIT_POINTS,
+    FLOOR,
+    Codebook,
+    at_least_one,
+    counted,
+    in_pieces,
+    positive,
+    set_values,
+)
 from secondsight.pooling.contract import Features, Grid
 
 
@@ -21,16 +30,26 @@ class FisherVector(Codebook):
     Args:
         in_dim: d of the local features.
         codewords: Gaussians N; the output has 2·N·d dimensions, the mean part first.
+        floor: The least variance of a Gaussian, as a part of the mean one. Small is maximum likelihood; see the docs.
         normalise: ``sqrt-l2`` (the paper), ``l2``, ``intra-l2``, or ``none``, which is additive.
         fit_points: Local features that ``fit`` looks at.
     """
 
     family = "fisher"
 
-    def __init__(self, in_dim: int, *, codewords: int = 16, normalise: str = "sqrt-l2", fit_points: int = FIT_POINTS):
+    def __init__(
+        self,
+        in_dim: int,
+        *,
+        codewords: int = 16,
+        floor: float = FLOOR,
+        normalise: str = "sqrt-l2",
+        fit_points: int = FIT_POINTS,
+    ):
         at_least_one(self.family, codewords=codewords)
+        positive(self.family, floor=floor)
         super().__init__(in_dim, (2 * codewords, in_dim), normalise=normalise, fit_points=fit_points)
-        self.codewords = codewords
+        self.codewords, self.floor = codewords, floor
         self.weights: Tensor
         self.means: Tensor
         self.variances: Tensor
@@ -40,7 +59,7 @@ class FisherVector(Codebook):
 
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
         """Expectation-maximisation from k-means, on a sample of the stream."""
-        mixture = self.mixture(features, self.codewords, seed=seed)
+        mixture = self.mixture(features, self.codewords, floor=self.floor, seed=seed)
         self.set_mixture(mixture.weights, mixture.means, mixture.variances)
 
     def set_mixture(
@@ -101,6 +120,7 @@ class FisherNet(Codebook):
         in_dim: d of the local features.
         codewords: Gaussians N; the output has 2·N·d dimensions, the mean part first.
         exact: Keep the terms that the paper drops; the mixture weights are then learned too.
+        floor: The least variance of a Gaussian, as a part of the mean one. Small is maximum likelihood; see the docs.
         normalise: ``sqrt-l2`` (the paper), ``l2``, ``intra-l2``, or ``none``, which is additive.
         fit_points: Local features that ``fit`` looks at.
     """
@@ -114,19 +134,21 @@ class FisherNet(Codebook):
         *,
         codewords: int = 16,
         exact: bool = False,
+        floor: float = FLOOR,
         normalise: str = "sqrt-l2",
         fit_points: int = FIT_POINTS,
     ):
         at_least_one(self.family, codewords=codewords)
+        positive(self.family, floor=floor)
         super().__init__(in_dim, (2 * codewords, in_dim), normalise=normalise, fit_points=fit_points)
-        self.codewords = codewords
+        self.codewords, self.floor = codewords, floor
         self.weight = nn.Parameter(torch.ones(codewords, in_dim))
         self.bias = nn.Parameter(torch.randn(codewords, in_dim) / in_dim**0.5)
         self.log_prior = nn.Parameter(torch.zeros(codewords)) if exact else None
 
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
         """Start at the mixture that the Fisher vector would use."""
-        mixture = self.mixture(features, self.codewords, seed=seed)
+        mixture = self.mixture(features, self.codewords, floor=self.floor, seed=seed)
         self.start_at(mixture.weights, mixture.means, mixture.variances)
 
     def start_at(

@@ -21,7 +21,16 @@ from secondsight.functional.factors import (
     weighted_moments,
 )
 from secondsight.functional.residuals import masked
-from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, counted, in_pieces, set_values
+from secondsight.pooling.codebook import (
+    FIT_POINTS,
+    FLOOR,
+    Codebook,
+    at_least_one,
+    counted,
+    in_pieces,
+    positive,
+    set_values,
+)
 from secondsight.pooling.contract import Features, Grid
 
 SCALINGS = ("diagonal", "none")
@@ -43,16 +52,18 @@ class _FactorAnalysers(Codebook):
         codewords: int = 8,
         factors: int = 8,
         scaling: str = "diagonal",
+        floor: float = FLOOR,
         normalise: str = "sqrt-l2",
         fit_points: int = FIT_POINTS,
     ):
         at_least_one(self.family, codewords=codewords)
+        positive(self.family, floor=floor)
         if not 0 <= factors < max(in_dim, 1):
             raise ConfigError(f"{self.family}: factors must be from 0 to in_dim − 1 = {in_dim - 1}, got {factors}")
         if scaling not in SCALINGS:
             raise UnknownName("scaling", scaling, SCALINGS)
         super().__init__(in_dim, (codewords * (1 + factors), in_dim), normalise=normalise, fit_points=fit_points)
-        self.codewords, self.factors, self.scaling = codewords, factors, scaling
+        self.codewords, self.factors, self.scaling, self.floor = codewords, factors, scaling, floor
         self._make_values()
 
     def _make_values(self) -> None:
@@ -65,7 +76,7 @@ class _FactorAnalysers(Codebook):
 
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
         """Expectation-maximisation from k-means and the clusters' principal axes, on a sample of the stream."""
-        m = self.mixture(features, self.codewords, self.factors, seed=seed)
+        m = self.mixture(features, self.codewords, self.factors, floor=self.floor, seed=seed)
         self.set_mixture(m.weights, m.means, m.loadings, m.variances)
 
     def set_mixture(
@@ -128,6 +139,7 @@ class MFAFV(_FactorAnalysers):
         factors: Rank F of each Λ_k; the output has N·(1 + F)·d dimensions, N times μ's score and Λ's columns'.
         scaling: ``diagonal`` divides each score by its root Fisher information (with no factors this is the mean part
             of the Fisher vector), ``none`` leaves the scores of the 2016 paper.
+        floor: The least entry of Ψ_k, as a part of the mean variance. Small is maximum likelihood; see the docs.
         normalise: ``sqrt-l2`` (the paper), ``l2``, ``intra-l2``, or ``none``, which is additive.
         fit_points: Local features that ``fit`` looks at.
     """
