@@ -136,8 +136,9 @@ def test_a_path_above_several_stages_means_the_last_of_them(saved):
         backbone.freeze("encoder.layer.7")
 
 
-def test_all_frozen_is_computed_ahead(saved):
-    backbone, images = build(f"hf:{saved('vit')}", freeze="all").train(), photos(56, 56)
+@pytest.mark.parametrize("last", ["all", "layernorm"])
+def test_all_frozen_is_computed_ahead(saved, last):
+    backbone, images = build(f"hf:{saved('vit')}", freeze=last).train(), photos(56, 56)
     assert backbone.frozen_part(images).shape == (2, 16, 16)
     assert torch.equal(backbone.live_part(backbone.frozen_part(images)), backbone(images))
     assert not any(parameter.requires_grad for parameter in backbone.parameters())

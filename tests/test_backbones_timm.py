@@ -77,6 +77,13 @@ def test_a_prefix_of_timms_modules_can_be_frozen(timm):
     assert not any(name.startswith(("network.blocks.0", "network.blocks.1", "network.pos_embed")) for name in trained)
 
 
+def test_the_fingerprint_knows_parameters_that_belong_to_no_stage(timm):
+    backbone = build("timm:test_vit", weights=None, freeze="all")
+    before = backbone.prefix_fingerprint()
+    backbone.network.cls_token.data += 1
+    assert backbone.prefix_fingerprint() != before
+
+
 def test_weights_may_come_from_a_file(timm, tmp_path):
     donor = timm.create_model("test_resnet", num_classes=10)
     torch.save(donor.state_dict(), tmp_path / "w.pth")

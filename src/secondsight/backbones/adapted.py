@@ -85,18 +85,19 @@ class Adapted(Backbone):
     def freeze(self, stage: str | None, *, norm: bool = False) -> None:
         super().freeze(stage, norm=norm)
         if self.frozen is not None:
-            for parameter in self.network.parameters(
-                recurse=False
-            ):  # class token, positions: they enter before all stages
+            for parameter in self.network.parameters(recurse=False):  # class token, positions: used before all stages
                 parameter.requires_grad_(False)
-        if self.frozen == "all":
+        if self._cut:
             self.network.requires_grad_(False)
 
     def train(self, mode: bool = True) -> Backbone:
         super().train(mode)
-        if self.frozen == "all":
+        if self._cut:
             self.network.eval()
         return self
+
+    def prefix_modules(self) -> Iterator[nn.Module]:
+        return iter((self.network,) if self._cut else ())
 
     def weights_module(self) -> nn.Module:
         return self.network
@@ -171,12 +172,10 @@ def _stage_paths(network: nn.Module, prefix: str = "") -> list[str]:
     """Paths of the parts with parameters, in order; rows of blocks are listed block by block."""
     paths = []
     for name, child in network.named_children():
-        path, parts = (
-            f"{prefix}{name}",
-            [part for part in child.children() if next(part.parameters(), None) is not None],
-        )
         if next(child.parameters(), None) is None:
             continue
+        path = f"{prefix}{name}"
+        parts = [part for part in child.children() if next(part.parameters(), None) is not None]
         if isinstance(child, (nn.ModuleList, nn.Sequential)) and len(parts) > 1:
             paths += [f"{path}.{index}" for index, part in child.named_children() if part in parts]
         elif len(parts) == 1 and next(child.parameters(recurse=False), None) is None:

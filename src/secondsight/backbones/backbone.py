@@ -163,13 +163,17 @@ class Backbone(nn.Module):
         """A hex hash of all that ``frozen_part`` depends on: network, options, freeze point, preprocessing, weights."""
         described = {**self.config, "preprocessing": self.preprocessing.as_dict()}
         digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
-        for stage in self.stages[: self._cut]:
-            for position, module in enumerate(self.stage_modules(stage)):
-                for name, tensor in module.state_dict().items():
-                    if not name.endswith("num_batches_tracked"):  # counts batches, changes nothing
-                        digest.update(f"{stage}.{position}.{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-                        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        for module in self.prefix_modules():
+            for name, tensor in module.state_dict().items():
+                if not name.endswith("num_batches_tracked"):  # counts batches, changes nothing
+                    digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+                    digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
         return digest.hexdigest()
+
+    def prefix_modules(self) -> Iterator[nn.Module]:
+        """The modules that ``frozen_part`` runs."""
+        for stage in self.stages[: self._cut]:
+            yield from self.stage_modules(stage)
 
     @property
     def _cut(self) -> int:

@@ -83,14 +83,12 @@ def _maker(name: str, options: dict[str, Any]) -> tuple[Callable[..., Backbone],
         raise UnknownName("backbone", name, BACKBONES)
     make = BACKBONES[key]
     ours = {"model", "pretrained", "preprocessing"}  # an adapter's arguments that `build` gives itself
-    valid = {
-        option: known.default for option, known in inspect.signature(make).parameters.items() if option not in ours
-    }
+    known = inspect.signature(make).parameters
+    valid = {option: known[option].default for option in known if option not in ours}
     for option in options:
         if option not in valid:
-            raise UnknownName(
-                f"option of {name}", option, [*valid, "weights", "freeze", "freeze_norm", "preprocessing"]
-            )
+            general = ["weights", "freeze", "freeze_norm", "preprocessing"]
+            raise UnknownName(f"option of {name}", option, [*valid, *general])
     return make, {**valid, **options}
 
 
