@@ -26,7 +26,8 @@ ROOMS = {
     "evaluate": {"functional"},
     "train": {"model", "data", "losses", "evaluate", "embed", "backbones", "pooling", "functional"},
     "compress": {"model", "pooling", "functional", "data", "embed", "evaluate"},
-    "bench": {"model", "pooling", "backbones", "data", "embed", "evaluate", "losses", "train"},
+    "comparison": {"pooling", "model", "train"},
+    "demo": {"train"},
     "cli": {"*"},
 }
 """Room → the rooms that it may import, as ARCHITECTURE draws them."""

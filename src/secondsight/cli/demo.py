@@ -41,7 +41,7 @@ def demo(
         console.print(f"[bold]Training[/] {pooling}")
         run = train(steps.recipe(data, pooling=pooling, epochs=epochs), out / pooling)
         model = load(run.directory / "best")
-        embedded = embed(model, images, Resize(112), batch_size=64)
+        embedded = embed(model, images, Resize(model.size), batch_size=64)
         results[pooling] = retrieval(embedded.vectors, images.require_labels()[embedded.indices])
         found_by[pooling] = embedded
 
