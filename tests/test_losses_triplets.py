@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from secondsight.functional import rows, triplets
 from secondsight.functional.pairs import euclidean, pair_masks, positives, split_pairs, unit, unit_parts
 from secondsight.functional.smooth_ap import smooth_ap
-from secondsight.functional.sorting import ascending, ascending_with_order, how_many_below
+from secondsight.functional.sorting import ascending, how_many_below, largest_below
 
 LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=14).map(torch.tensor)
 
@@ -72,18 +72,28 @@ LOSSES = {
 def test_rows_are_sorted_as_torch_sorts_them(dtype):
     x = torch.randn(5, 40, dtype=dtype).round(decimals=1)
     x[0, 3], x[1, 4], x[2, 5], x[3] = torch.inf, -torch.inf, -0.0, 0.0
-    values, order = ascending_with_order(x)
-    assert torch.equal(values, x.sort(dim=1).values)
-    assert torch.equal(x.gather(1, order), values)
-    assert torch.equal(order.sort(dim=1).values, torch.arange(40).expand(5, -1))
-    assert torch.equal(ascending(x), values)
+    assert torch.equal(ascending(x), x.sort(dim=1).values)
+
+
+@pytest.mark.parametrize("k", [3, 40])  # one by one, and by sorting
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_largest_value_below(k, dtype):
+    x, t = torch.randn(4, 20, dtype=dtype), torch.randn(4, k, dtype=dtype) * 2
+    t[:, 0] = x[:, 7]  # equal is not below
+    index, found = largest_below(x, t)
+    for r in range(4):
+        for i in range(k):
+            below = [(float(v), c) for c, v in enumerate(x[r]) if v < t[r, i]]
+            assert bool(found[r, i]) == bool(below)
+            if below:
+                assert int(index[r, i]) == max(below)[1]
 
 
 @pytest.mark.parametrize("k", [3, 40])  # one by one, and by binary search
 def test_counting_what_is_below(k):
     t, x = torch.randint(0, 9, (4, k)).float(), torch.randint(0, 9, (4, 20)).float()
-    assert torch.equal(how_many_below(t, x, strictly=True), (t[:, :, None] < x[:, None, :]).sum(1))
-    assert torch.equal(how_many_below(t, x, strictly=False), (t[:, :, None] <= x[:, None, :]).sum(1))
+    assert torch.equal(how_many_below(t, x, strictly=True).long(), (t[:, :, None] < x[:, None, :]).sum(1))
+    assert torch.equal(how_many_below(t, x, strictly=False).long(), (t[:, :, None] <= x[:, None, :]).sum(1))
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from secondsight.functional.pairs import positives
 from secondsight.functional.rows import RowTerms, row_loss, wide
-from secondsight.functional.sorting import ascending, ascending_with_order, how_many_below
+from secondsight.functional.sorting import ascending, how_many_below, largest_below
 
 
 class Hinges(NamedTuple):
@@ -123,10 +123,11 @@ def hardest_semihard(
     negative, so that such a pair still learns (as TensorFlow's ``triplet_semihard_loss`` does). Returns (index, found).
     """
     negative = labels[here, None] != labels[None, :]
-    in_order, order = ascending_with_order(torch.where(negative, s, torch.inf))
-    easier = torch.searchsorted(in_order, s_ap.contiguous())  # negatives with s_an < s_ap
-    n = order.gather(1, (easier - 1).clamp_min(0))
-    found = negative.any(1, keepdim=True) & (easier > 0 if not fallback else torch.ones_like(easier, dtype=torch.bool))
+    of_negatives = torch.where(negative, s, torch.inf)
+    n, found = largest_below(of_negatives, s_ap)
+    if fallback and not found.all():
+        n = torch.where(found, n, of_negatives.argmin(1, keepdim=True))
+        found = negative.any(1, keepdim=True).expand_as(n)
     return n, found
 
 
