@@ -102,7 +102,8 @@ def test_margins_are_wider_between_classes_that_merge_late():
 def test_neighbours_are_the_nearest_classes_nearest_first():
     z, labels = points()
     loss = tree_of(z, labels, nearest=3)
-    d = class_tree.class_distances(*(lambda m, c: (m, c > 0))(*statistics(z, labels)))
+    means, counts = statistics(z, labels)
+    d = class_tree.class_distances(means, counts > 0)
     for c in range(5):
         expected = [q for q in d[c].argsort().tolist() if q != c][:3]
         assert loss.neighbours[c].tolist() == expected

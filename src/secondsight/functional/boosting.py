@@ -101,8 +101,8 @@ def cascaded_contrastive(
 def cascaded(hardness: Sequence[Float[Tensor, " p"]], fractions: Sequence[float]) -> Float[Tensor, ""]:
     """Σ_k mean of relu(hardness) of head k, where above 0, over its pairs P_k.
 
-    P_k is the fraction h_k of P_{k−1} that is hardest for head k − 1; head 1 chooses from all pairs, by itself. Ranking by
-    hardness is ranking by loss, except that pairs without loss are ordered too.
+    P_k is the fraction h_k of P_{k−1} that is hardest for head k − 1; head 1 chooses from all pairs, by itself. Ranking
+    by hardness is ranking by loss, except that pairs without loss are ordered too.
     """
     kept = _hardest(hardness[0].detach(), fractions[0])
     total = mean_of_active(hardness[0][kept].relu())
