@@ -20,6 +20,8 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@# Beside site-packages: the adapter's tests use them, and a torchvision of another build must not reach anything else.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(VENV)/timm --upgrade timm==1.0.30 torchvision==0.28.0
 	@touch $@
 
 demo: $(READY) ## Train, evaluate and search on real pictures
