@@ -53,6 +53,16 @@ def products(what: str, *shapes: tuple[int, int, int, int], constant: bool = Fal
     return Limit(what, tuple(forward), tuple(backward))
 
 
+def assignment(shape: tuple[int, int, int, int]) -> Limit:
+    """A product that only says which codeword is nearest: nothing flows back through it."""
+    return Limit("", products("", shape).forward, ())
+
+
+def together(what: str, *limits: Limit) -> Limit:
+    """One limit after the other."""
+    return Limit(what, sum((limit.forward for limit in limits), ()), sum((limit.backward for limit in limits), ()))
+
+
 def _product(a: Tensor, b: Tensor) -> Work:
     return (lambda: a[0] @ b[0]) if len(a) == 1 else (lambda: a @ b)
 
@@ -94,15 +104,32 @@ LIMITS: dict[str, Callable[[], Limit]] = {
     "grassmann-full": lambda: eigh(min(L, D)),
     "mpn-cov": lambda: eigh(D, changes_of_basis=4),
     "isqrt-cov": lambda: products("12 × d³", (B, D, L, D), *[(B, D, D, D)] * 12),
-    "vlad-32": lambda: products("assign", (1, ROWS, D, 32)),
+    "vlad-32": lambda: together(
+        "assign, sum", assignment((1, ROWS, D, 32)), products("", (B, 32, L, D), constant=True)
+    ),
     "netvlad-32": lambda: products("assign, sum", (1, ROWS, D, 32), (B, 32, L, D)),
-    "fisher-16": lambda: products("assign, sum", *[(1, ROWS, D, 16)] * 2, *[(B, 16, L, D)] * 2),
+    "fisher-16": lambda: together(
+        "assign, sum", products("", *[(1, ROWS, D, 16)] * 2, constant=True), products("", *[(B, 16, L, D)] * 2)
+    ),
     "fishernet-16": lambda: products("assign, sum", *[(1, ROWS, D, 16)] * 2, *[(B, 16, L, D)] * 2),
-    "mfa-fv-8-8": lambda: products("factors, sum", (1, ROWS, D, 64 + 16), (B, 64 + 8, L, D)),
-    "mfafvnet-8-8": lambda: products("factors, sum", (1, ROWS, D, 64 + 16), (B, 64 + 8, L, D)),
-    "vlat-16": lambda: products("assign, project, Gram", (1, ROWS, D, 16 + 32), (B, 32, L, 32)),
-    "sta-8": lambda: products("project, pairs", (1, ROWS, D, 16), (B, 8 * 16, L, 8 * 16)),
-    "ista-8": lambda: products("assign, project, pairs", (1, ROWS, D, 8 + 16), (B, 8 * 16, L, 8 * 16)),
+    "mfa-fv-8-8": lambda: together(
+        "factors, sum", products("", (1, ROWS, D, 72), (1, ROWS, D, 8), constant=True), products("", (B, 72, L, D))
+    ),
+    "mfafvnet-8-8": lambda: products("factors, sum", (1, ROWS, D, 72), (1, ROWS, D, 8), (B, 72, L, D)),
+    "vlat-16": lambda: together(
+        "assign, project, Gram",
+        assignment((1, ROWS, D, 16)),
+        products("", (1, ROWS, D, 32), (B, 32, L, 32), constant=True),
+    ),
+    "sta-8": lambda: together(
+        "project, pairs", products("", (1, ROWS, D, 16), constant=True), products("", (B, 128, L, 128))
+    ),
+    "ista-8": lambda: together(
+        "assign, project, pairs",
+        assignment((1, ROWS, D, 8)),
+        products("", (1, ROWS, D, 16), constant=True),
+        products("", (B, 128, L, 128)),
+    ),
     "jcf-32": lambda: products("h⊗x × [U V]", (1, ROWS, D, 32), (1, ROWS, 32 * D, 2 * OUT)),
     "jcf-32-8": lambda: products("h⊗x × [U V]", (1, ROWS, D, 32), *[(1, ROWS, 8 * D, OUT)] * 2),
 }
