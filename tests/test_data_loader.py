@@ -336,6 +336,8 @@ def test_ctrl_c_ends_the_program_at_once(images):
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
+        # A shell that starts the tests in the background makes them, and what they start, ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout.readline() == "batch\n"
     started = time.monotonic()
