@@ -212,6 +212,22 @@ def test_an_unfitted_classical_pooling_says_that_it_must_be_fitted(name):
     assert not list(pooling.parameters())
 
 
+def test_an_exported_pooling_gives_the_same_for_any_number_of_images(name):
+    class OnGrid(torch.nn.Module):
+        def __init__(self, pooling):
+            super().__init__()
+            self.pooling = pooling
+
+        def forward(self, x):
+            return self.pooling(x, grid=GRID)
+
+    pooling = fitted(name, torch.float32, normalise="l2")
+    shapes = ({0: torch.export.Dim("images")},)
+    exported = torch.export.export(OnGrid(pooling), (features(2, torch.float32),), dynamic_shapes=shapes)
+    x = features(5, torch.float32)
+    torch.testing.assert_close(exported.module()(x), pooling(x, grid=GRID), atol=1e-5, rtol=1e-4)
+
+
 def test_fitting_is_reproducible_and_depends_on_the_seed_alone(name):
     torch.manual_seed(2)
     again = NAMES[name].from_name(name, in_dim=D).double()

@@ -81,7 +81,7 @@ def mfa_scores(cov: Covariances, mu: Float[Tensor, "n d"], s: Moments) -> Float[
     With E = diag(1, C⁻ᵀ), A = E Σγtxᵀ and a = E Σγt, the equations above read
     G = AΨ⁻¹ − [(ARᵀ − a(Rμ)ᵀ + s₀(0, C⁻ᵀ))  a] [R; Ψ⁻¹μ].
     """
-    (n, f, d), b = cov.r.shape, len(s.totals)
+    (n, f, d), b = cov.r.shape, s.totals.shape[0]
     upper = torch.nn.functional.pad(cov.inverse_c.transpose(1, 2), (0, 0, 1, 0))  # (0, C⁻ᵀ)
     e = torch.nn.functional.pad(upper, (1, 0))
     e[:, 0, 0] = 1

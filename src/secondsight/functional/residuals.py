@@ -32,7 +32,7 @@ def hard_residuals(
 
     Each location is added to one row, so the cost does not grow with the codebook.
     """
-    b, (n, d) = len(words), c.shape
+    b, (n, d) = words.shape[0], c.shape
     row = (words + n * torch.arange(b, device=words.device)[:, None]).flatten()
     ones = x.new_ones(words.numel()) if mask is None else mask.flatten().to(x.dtype)
     sums = x.new_zeros(b * n, d).index_add(0, row, x.reshape(-1, d)).view(b, n, d)

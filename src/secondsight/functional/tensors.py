@@ -67,6 +67,15 @@ def routed_linear(
     return _RoutedLinear.apply(x.flatten(0, 1), routes.order, routes.sizes, weight, bias)  # type: ignore[return-value]
 
 
+def own_linear(
+    x: Float[Tensor, "b l d"], words: Int[Tensor, "b l"], weight: Float[Tensor, "n d p"], bias: Float[Tensor, "n p"]
+) -> Float[Tensor, "b l p"]:
+    """``routed_linear`` without routing, for exporters, whose shapes may not depend on data: N times the work."""
+    n, d, p = weight.shape
+    every = (x @ weight.transpose(0, 1).reshape(d, n * p)).unflatten(-1, (n, p)) + bias
+    return every.gather(2, words[..., None, None].expand(-1, -1, 1, p))[:, :, 0]
+
+
 def run_grams(y: Float[Tensor, "m p"], runs: Int[Tensor, "n b"]) -> Float[Tensor, "b n q"]:
     """``half(Σ y yᵀ)`` over every run of consecutive rows; run (k, i) has ``runs[k, i]`` of them.
 

@@ -160,16 +160,17 @@ def positive(family: str, **values: float) -> None:
 
 def in_pieces(function: Callable[[Tensor, Tensor | None], Tensor], x: Tensor, mask: Tensor | None) -> Tensor:
     """``function(x, mask)``, a few images at a time on a CPU: intermediates as large as x then stay in the cache."""
-    images = max(1, PIECE // max(1, x.shape[1] * x.shape[2]))
-    if x.device.type != "cpu" or len(x) <= images or torch.compiler.is_exporting():
+    if x.device.type != "cpu" or torch.compiler.is_exporting():
         return function(x, mask)
+    images = max(1, PIECE // max(1, x.shape[1] * x.shape[2]))
     masks = [None] * len(x) if mask is None else mask.split(images)
-    return torch.cat([function(part, its) for part, its in zip(x.split(images), masks, strict=False)])
+    parts = [function(part, its) for part, its in zip(x.split(images), masks, strict=False)]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def counted(x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None) -> Float[Tensor, "b 1 1"]:
     """How many real locations each image has, at least 1: what a mean over them divides by."""
-    counts = x.new_full((len(x),), x.shape[1]) if mask is None else mask.sum(1).to(x.dtype)
+    counts = x.new_full((x.shape[0],), x.shape[1]) if mask is None else mask.sum(1).to(x.dtype)
     return counts.clamp_min(1)[:, None, None]
 
 

@@ -18,7 +18,7 @@ from secondsight.errors import ConfigError, DataError, ShapeError
 from secondsight.functional.normalise import l2
 from secondsight.functional.residuals import nearest_codeword
 from secondsight.functional.shifts import half_plane, local_pair_tensors, pair_tensors, spread
-from secondsight.functional.tensors import route, routed_linear
+from secondsight.functional.tensors import own_linear, route, routed_linear
 from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, set_values
 from secondsight.pooling.contract import Features, Grid
 from secondsight.pooling.fitting import kmeans
@@ -198,8 +198,11 @@ class ISTA(_SpatialTensors):
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None
     ) -> tuple[Tensor, Float[Tensor, "b l p"]]:
         words = nearest_codeword(x, self.centres)
+        offsets = -(self.centres[:, None] @ self.axes)[:, 0]
+        if torch.compiler.is_exporting():
+            return words, own_linear(x, words, self.axes, offsets)
         routes = route(words, self.codewords)
-        y = routed_linear(x, routes, self.axes, -(self.centres[:, None] @ self.axes)[:, 0])
+        y = routed_linear(x, routes, self.axes, offsets)
         back = torch.empty_like(routes.order)
         back[routes.order] = torch.arange(len(back), device=back.device)
         return words, y.index_select(0, back).view(*words.shape, self.dim)

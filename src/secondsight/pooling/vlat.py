@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from secondsight.functional.residuals import nearest_codeword
-from secondsight.functional.tensors import Routes, half, route, routed_linear, run_grams
+from secondsight.functional.residuals import nearest_codeword, one_hot
+from secondsight.functional.tensors import Routes, half, own_linear, route, routed_linear, run_grams
 from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, set_values
 from secondsight.pooling.contract import Features, Grid
 from secondsight.pooling.fitting import kmeans
@@ -70,15 +70,28 @@ class VLAT(Codebook):
         """The codewords, the routes, and V_kᵀ(x − μ_k) of each location in their order."""
         words = nearest_codeword(x, self.centres)
         routes = route(words, self.codewords, mask)
-        offsets = -(self.centres[:, None] @ self.axes)[:, 0]
-        return words, routes, routed_linear(x, routes, self.axes, offsets)
+        return words, routes, routed_linear(x, routes, self.axes, self._offsets())
+
+    def _offsets(self) -> Tensor:
+        """−V_kᵀμ_k: (n, p)."""
+        return -(self.centres[:, None] @ self.axes)[:, 0]
 
     def sums(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b n q"]:
+        if torch.compiler.is_exporting():
+            return self._dense(x, mask)
         _, routes, y = self._routed(x, mask)
         counts = routes.runs.T[..., None].to(x.dtype)
         return torch.addcmul(run_grams(y, routes.runs), counts, half(self.mean_tensors), value=-1)
+
+    def _dense(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """The same without routing."""
+        words = nearest_codeword(x, self.centres)
+        h = one_hot(words, self.codewords, mask, x)
+        y = own_linear(x, words, self.axes, self._offsets())
+        grams = torch.einsum("blnp,blq->bnpq", h[..., None] * y[:, :, None], y)
+        return half(grams - h.sum(1)[..., None, None] * self.mean_tensors)
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
