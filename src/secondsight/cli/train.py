@@ -55,9 +55,10 @@ def train(
         console.print(f"interrupted and saved after step {result.step}. Go on with:")
         console.print(f"  secondsight train {result.directory} --resume", soft_wrap=True)
         raise typer.Exit(130)
+    report = "report.json" if result.best is None else "report.html"
     if result.best is not None:
         console.print(f"best {chosen.validation.metric} on the held-out classes: [bold]{100 * result.best:.1f}[/]")
-    console.print(f"model: {result.directory / 'best'}   report: {result.directory / 'report.json'}", soft_wrap=True)
+    console.print(f"model: {result.directory / 'best'}   report: {result.directory / report}", soft_wrap=True)
 
 
 def _recipe(

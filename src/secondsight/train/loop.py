@@ -15,6 +15,7 @@ from secondsight.data.neighbours import Neighbours
 from secondsight.errors import DataError, RunError
 from secondsight.train import checkpoint, optimisers, resume, schedule, validation
 from secondsight.train.assembly import Parts
+from secondsight.train.board import Board
 from secondsight.train.display import Display
 from secondsight.train.health import Watch, check_finite, mean_cosine
 from secondsight.train.interrupts import Interrupt, listening
@@ -51,7 +52,12 @@ class Loop:
 
     def run(self) -> bool:
         position = self.restore()
-        self.metrics = Metrics(self.directory.metrics, position=position, enabled=self.first)
+        board = Board(
+            self.directory.path / "tensorboard",
+            step=self.progress.step,
+            enabled=self.first and self.recipe.train.tensorboard,
+        )
+        self.metrics = Metrics(self.directory.metrics, position=position, enabled=self.first, board=board)
         self.display.start(done=self.progress.step, total=self.parts.total, per_epoch=self.parts.steps_per_epoch)
         try:
             with listening() as interrupt, deterministic():
@@ -62,6 +68,8 @@ class Loop:
         finally:
             self.metrics.close()
             self.display.close()
+            if self.loader.failures:
+                self.display.warn(self.loader.failures.text(most=5))
         return self.finished
 
     def _epoch(self, interrupt: Interrupt) -> None:
@@ -222,8 +230,7 @@ class Loop:
 
     def _maybe_save(self, stop: bool) -> None:
         step, every = self.progress.step, self.recipe.train.checkpoint_every
-        end_of_epoch = step % self.parts.steps_per_epoch == 0
-        if stop or end_of_epoch or (every is not None and step % every == 0):
+        if stop or self.finished or step % (every or self.parts.steps_per_epoch) == 0:
             self.save()
 
     def save(self) -> None:

@@ -103,9 +103,10 @@ class TrainSection(Section):
     seed: int = Field(default=0, ge=0)
     precision: Literal["32", "bf16"] = "32"  # bf16 for GPUs that have it
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    checkpoint_every: int | None = Field(default=None, ge=1)  # steps; None = at the end of every epoch
+    checkpoint_every: int | None = Field(default=None, ge=1)  # steps; None = every epoch
     keep: int = Field(default=2, ge=1)  # checkpoints that are kept
     log_every: int = Field(default=10, ge=1)  # steps between two lines of metrics.jsonl
+    tensorboard: bool = False  # also write curves for TensorBoard (extra `tensorboard`)
     timeout: float = Field(default=600.0, gt=0)  # seconds after which processes give up waiting for one that hangs
 
 

@@ -13,9 +13,10 @@ from typing import Any
 from secondsight import files
 from secondsight.errors import RunError
 from secondsight.train import checkpoint, reading
+from secondsight.train.board import Board
 from secondsight.train.recipe import Recipe
 
-FREE = frozenset({"data.path", "data.workers", "data.cache_dir", "train.keep", "train.timeout"})
+FREE = frozenset({"data.path", "data.workers", "data.cache_dir", "train.keep", "train.timeout", "train.tensorboard"})
 """Keys that a resumed run may change, because they change no number. (The images are checked by their fingerprint.)"""
 
 
@@ -88,8 +89,8 @@ def check_same(own: Recipe, given: Recipe, *, where: Path) -> None:
 class Metrics:
     """``metrics.jsonl``: one JSON object a line, appended and flushed; a resumed run goes on where it stood."""
 
-    def __init__(self, path: Path, *, position: int = 0, enabled: bool = True):
-        self.path, self.enabled = path, enabled
+    def __init__(self, path: Path, *, position: int = 0, enabled: bool = True, board: Board | None = None):
+        self.path, self.enabled, self.board = path, enabled, board
         if enabled:
             self._file = path.open("ab")
             if self._file.tell() < position:
@@ -104,6 +105,8 @@ class Metrics:
         if self.enabled:
             self._file.write((json.dumps({"kind": kind, **values}) + "\n").encode())
             self._file.flush()
+            if self.board is not None:
+                self.board.write(kind, values)
 
     def position(self) -> int:
         """Bytes that are safely on disk."""
@@ -115,6 +118,8 @@ class Metrics:
     def close(self) -> None:
         if self.enabled:
             self._file.close()
+        if self.board is not None:
+            self.board.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

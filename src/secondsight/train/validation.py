@@ -11,6 +11,7 @@ from torch import Tensor
 
 from secondsight.data.batches import BatchLoader, Rows
 from secondsight.data.samplers import Sequential
+from secondsight.evaluate import retrieval
 from secondsight.train.step import Network, gather
 
 
@@ -54,10 +55,5 @@ def _in_order(fabric: Fabric, z: Tensor, indices: Tensor, *, most: int) -> tuple
 
 def judge(embeddings: Tensor, labels: np.ndarray, ks: Sequence[int]) -> dict[str, float]:
     """``recall@K`` for each K, and ``map@r``. Ties count against the query: a collapsed embedding scores near zero."""
-    from secondsight.functional.ranks import positive_ranks
-
-    everything = torch.arange(len(labels), device=embeddings.device)
-    ranks = positive_ranks(embeddings, torch.tensor(labels, device=embeddings.device), everything, everything)
-    found = ranks.positives > 0
-    figures = {f"recall@{k}": float((ranks.first[found] <= k).double().mean()) for k in ks}
-    return {**figures, "map@r": float(ranks.map_at_r[found].mean())}
+    report = retrieval(embeddings, labels, ks=ks, bootstrap=0, progress=lambda share: None)
+    return {name: value for name, value in report.figures.items() if name.startswith(("recall@", "map@"))}

@@ -1,0 +1,135 @@
+"""What does a training step cost beyond the network itself, and what does the frozen-feature cache save?
+
+In one run, taking turns: whole steps of the loop (reading, decoding, forward, loss, backward, optimiser) against
+the bare forward and backward pass of the same backbone on a batch that is there already; then an epoch with the cache
+against one without it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from measure import console, table, verdict
+from secondsight.train import reading
+from secondsight.train.assembly import Parts, assemble, make_fabric
+from secondsight.train.display import Display
+from secondsight.train.loop import Loop
+from secondsight.train.recipe import Recipe
+from secondsight.train.rundir import RunDirectory
+
+
+def write_pictures(root: Path, *, classes: int, images: int) -> Path:
+    """JPEGs of 500×375 pixels with about the detail of photographs (60 kB each)."""
+    rng = np.random.default_rng(0)
+    for c in range(classes):
+        (root / f"{c:02d}").mkdir(parents=True)
+        for i in range(images):
+            coarse = Image.fromarray(rng.integers(0, 256, (24, 32, 3), np.uint8)).resize(
+                (500, 375), Image.Resampling.BICUBIC
+            )
+            pixels = np.asarray(coarse, np.int16) + rng.integers(-12, 13, (375, 500, 3), np.int16)
+            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(root / f"{c:02d}" / f"{i}.jpg", quality=90)
+    return root
+
+
+def recipe(pictures: Path, options: argparse.Namespace, *overrides: str) -> Recipe:
+    content = {
+        "data": {"path": str(pictures), "transform": "resize", "cache_dir": str(pictures.parent / "cache")},
+        "model": {"backbone": options.backbone, "weights": "random", "fit_images": 0, "norm_exponent": 0.0},
+        "train": {"classes_per_batch": 16, "images_per_class": options.batch // 16},
+        "validation": {"share": 0.0},
+    }
+    return reading.make(content, overrides)
+
+
+def loop_of(wanted: Recipe, place: Path) -> Loop:
+    parts = assemble(wanted, make_fabric(wanted), fit=False, say=lambda words: None)
+    parts.network.train()
+    return Loop(parts, RunDirectory(place), Display(enabled=False))
+
+
+def whole_steps(loop: Loop, steps: int) -> float:
+    """Seconds of a whole step. The first one is not counted: it alone waits for a first batch."""
+    loop.turn_to(0, 0)
+    batches = itertools.chain.from_iterable(itertools.repeat(loop.loader))
+    loop.step(next(batches), 0)
+    started = time.perf_counter()
+    for batch in itertools.islice(batches, steps):
+        loop.step(batch, 0)
+    return (time.perf_counter() - started) / steps
+
+
+def bare_steps(parts: Parts, images: torch.Tensor, steps: int) -> float:
+    """Seconds of the backbone's forward and backward pass alone."""
+    started = time.perf_counter()
+    for _ in range(steps):
+        features = parts.model.backbone(images)
+        features.backward(torch.ones_like(features))
+        parts.model.zero_grad()
+    return (time.perf_counter() - started) / steps
+
+
+def step_cost(pictures: Path, options: argparse.Namespace, place: Path) -> None:
+    loop = loop_of(recipe(pictures, options), place)
+    images = torch.randint(256, (options.batch, 3, 224, 224), dtype=torch.uint8)
+    bare_steps(loop.parts, images, 1)
+    whole, bare = [], []
+    for _ in range(options.repeats):
+        whole.append(whole_steps(loop, options.steps))
+        bare.append(bare_steps(loop.parts, images, options.steps))
+    w, b = statistics.median(whole), statistics.median(bare)
+    shown = table(f"A training step of {options.backbone} + jcf-32-8, batch {options.batch}", "", "s/step", "images/s")
+    shown.add_row("bare forward + backward of the backbone", f"{b:.2f}", f"{options.batch / b:.1f}")
+    shown.add_row("whole step: data, head, loss, optimiser too", f"{w:.2f}", f"{options.batch / w:.1f}")
+    shown.add_row("whole / bare speed", "", verdict(100 * b / w, 95, at_least=True, unit=" %"))
+    console.print(shown)
+
+
+def cache_gain(pictures: Path, options: argparse.Namespace, place: Path) -> None:
+    without = loop_of(recipe(pictures, options, f"model.freeze={options.freeze}", "data.cache=false"), place)
+    started = time.perf_counter()
+    cached = loop_of(recipe(pictures, options, f"model.freeze={options.freeze}"), place)
+    filling = time.perf_counter() - started
+    seconds: dict[str, list[float]] = {"without": [], "with": []}
+    for _ in range(options.repeats):
+        seconds["without"].append(whole_steps(without, options.steps))
+        seconds["with"].append(whole_steps(cached, options.steps))
+    per_epoch = len(without.parts.sampler)
+    a, b = (statistics.median(times) * per_epoch for times in seconds.values())
+    shown = table(f"An epoch of {per_epoch} steps, frozen up to {options.freeze}", "", "seconds")
+    shown.add_row("without the cache", f"{a:.1f}")
+    shown.add_row("with the cache", f"{b:.1f}")
+    shown.add_row("filling the cache, once", f"{filling:.1f}")
+    shown.add_row("epoch time without / with", f"[bold]{a / b:.1f}×[/]")
+    console.print(shown)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smaller batch and fewer repeats")
+    parser.add_argument("--backbone", default="efficientnet-lite0")
+    parser.add_argument("--freeze", default="blocks4", help="for the cache")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=3)
+    options = parser.parse_args()
+    if options.quick:
+        options.batch, options.repeats, options.steps = 32, 3, 2
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        pictures = write_pictures(place / "pictures", classes=16, images=16)
+        step_cost(pictures, options, place)
+        cache_gain(pictures, options, place)
+
+
+if __name__ == "__main__":
+    main()

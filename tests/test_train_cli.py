@@ -1,0 +1,135 @@
+"""The command line: what a user types, and what comes back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import secondsight
+import train_tiny
+from secondsight.cli.main import app
+from secondsight.errors import ConfigError, UnknownName
+from secondsight.train import reading
+
+run = CliRunner().invoke
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory) -> Path:
+    return train_tiny.write_digits(tmp_path_factory.mktemp("digits") / "images")
+
+
+@pytest.fixture(scope="module")
+def recipe(digits) -> Path:
+    path = digits.parent / "tiny.toml"
+    path.write_text(reading.dumps(train_tiny.recipe(digits)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def runs(recipe, tmp_path_factory) -> list[Path]:
+    """Two finished runs that differ in their loss."""
+    folder = tmp_path_factory.mktemp("runs")
+    for loss in ("triplet", "proxy-nca"):
+        done = run(app, ["train", str(recipe), "--loss", loss, "--out", str(folder / loss)])
+        assert done.exit_code == 0, done.output
+    return [folder / "triplet", folder / "proxy-nca"]
+
+
+def test_a_run_leaves_everything_that_was_promised(runs):
+    out = runs[0]
+    assert {p.name for p in out.iterdir()} == {
+        "best",
+        "checkpoints",
+        "config.toml",
+        "metrics.jsonl",
+        "report.html",
+        "report.json",
+    }
+    report = json.loads((out / "report.json").read_text())
+    assert report["complete"]
+    assert len(report["history"]) == 3
+    assert secondsight.load(out / "best").dim == 24
+    page = (out / "report.html").read_text()
+    assert "held-out classes" in page
+    assert "data:image/jpeg;base64" in page
+
+
+def test_a_finished_run_can_be_named_to_resume_it(runs):
+    done = run(app, ["train", str(runs[0]), "--resume"])
+    assert done.exit_code == 0, done.output
+    assert "best recall@1" in done.output
+
+
+def test_compare_shows_what_differs_and_draws_it(runs, tmp_path):
+    done = run(app, ["compare", *map(str, runs), str(tmp_path), "--plot", str(tmp_path / "curves.png")])
+    assert done.exit_code == 0, done.output
+    assert "loss.name" in done.output
+    assert "optimizer.lr" not in done.output
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    rows = json.loads(run(app, ["compare", *map(str, runs), "--json"]).output)
+    assert [row["loss.name"] for row in rows] == ["triplet", "proxy-nca"]
+    assert all(0 <= row["recall@1"] <= 1 for row in rows)
+
+
+def test_a_dry_run_says_what_the_run_would_take_and_leaves_nothing(recipe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run(
+        app, ["train", str(recipe), "--dry-run", "--set", "model.freeze=first", "--set", "data.transform=resize"]
+    )
+    assert done.exit_code == 0, done.output
+    for word in (
+        "parameters",
+        "learn from",
+        "40 images of 4 classes",
+        "two steps",
+        "GB at its peak",
+        "cache",
+        "15 steps",
+    ):
+        assert word in done.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_enough(digits, tmp_path, monkeypatch):
+    """No recipe: the default one, made to fit the folder."""
+    monkeypatch.chdir(tmp_path)
+    small = ["data.size=32", "model.backbone=tiny", "model.weights=random", "model.freeze=none", "train.epochs=1"]
+    words = [piece for word in [*small, "model.dim=16", "model.reduce=16"] for piece in ("--set", word)]
+    done = run(app, ["train", "--data", str(digits), "--pooling", "average", *words])
+    assert done.exit_code == 0, done.output
+    assert "classes_per_batch = 6" in done.output
+    assert secondsight.load(tmp_path / "runs" / "images-average" / "best").dim == 16
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        (["train", "photo"], UnknownName, "did you mean 'photos'"),
+        (["train", "photos", "--set", "train.epoch=1"], ConfigError, "did you mean 'epochs'"),
+        (["train", "photos", "--pooling", "jfc", "--data", "."], UnknownName, "did you mean 'jcf'"),
+        (["train", "photos", "--loss", "tripplet"], ConfigError, "did you mean 'triplet'"),
+    ],
+)
+def test_mistakes_are_answered_with_what_was_meant(arguments, error, words):
+    done = run(app, arguments)
+    assert isinstance(done.exception, error)
+    assert words in str(done.exception)
+
+
+def test_nothing_to_train_on_is_said():
+    assert "--data" in run(app, ["train"]).output
+
+
+def test_tensorboard_gets_the_curves(recipe, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    out = tmp_path / "run"
+    done = run(app, ["train", str(recipe), "--out", str(out), "--set", "train.tensorboard=true"])
+    assert done.exit_code == 0, done.output
+    board = EventAccumulator(str(out / "tensorboard")).Reload()
+    assert [event.step for event in board.Scalars("train/loss")] == list(range(1, 16))
+    assert len(board.Scalars("validation/recall@1")) == 3

@@ -1,0 +1,187 @@
+"""Trouble is said in words, with what to try; nothing that was trained is lost."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import secondsight
+import train_tiny
+from secondsight import losses
+from secondsight.errors import ConfigError, DataError, RunError
+from secondsight.train import checkpoint, train
+from secondsight.train.health import STUCK, Watch, chance_recall, mean_cosine
+from secondsight.train.rundir import read_metrics
+from secondsight.train.sets import adapted
+from secondsight.train.step import Outcome
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory) -> Path:
+    return train_tiny.write_digits(tmp_path_factory.mktemp("digits") / "images")
+
+
+def outcome(z: torch.Tensor, loss: float = 1.0) -> Outcome:
+    return Outcome(loss, z, torch.zeros_like(z))
+
+
+def test_mean_cosine_is_the_mean_over_pairs():
+    z = torch.randn(7, 5)
+    u = torch.nn.functional.normalize(z, dim=1)
+    pairs = (u @ u.T)[~torch.eye(7, dtype=torch.bool)]
+    assert mean_cosine(z) == pytest.approx(float(pairs.mean()), abs=1e-6)
+
+
+def test_a_collapsed_embedding_is_said_once_in_words():
+    watch = Watch(losses.build("triplet", dim=8, classes=4))
+    point = torch.ones(6, 8) + 1e-4 * torch.randn(6, 8)
+    said = [words for step in range(50) for words in watch.step(outcome(point), step=step)]
+    assert len(said) == 1
+    assert "collapsing" in said[0]
+    assert "learning rate" in said[0]
+    assert not Watch(losses.build("triplet", dim=8, classes=4)).step(outcome(torch.randn(6, 8)), step=1)
+
+
+def test_a_loss_that_stays_at_its_margin_is_said():
+    watch = Watch(losses.build("triplet", dim=8, classes=4, margin=0.2))
+    said = [words for step in range(STUCK) for words in watch.step(outcome(torch.randn(6, 8), 0.2), step=step)]
+    assert len(said) == 1
+    assert "margin (0.2)" in said[0]
+
+
+def test_recall_at_chance_or_halved_is_said():
+    labels = np.repeat(np.arange(20), 5)
+    watch = Watch(losses.build("triplet", dim=8, classes=4))
+    assert chance_recall(labels) == pytest.approx(4 / 99)
+    assert watch.validation(0.6, labels, step=1) == []
+    assert "fell to 0.200" in watch.validation(0.2, labels, step=2)[0]
+    assert "chance" in watch.validation(0.05, labels, step=3)[0]
+
+
+def test_a_loss_that_is_not_a_number_stops_with_step_and_images_and_keeps_the_checkpoints(digits, tmp_path):
+    explode = ("optimizer.name=sgd", "optimizer.lr=1e30", "optimizer.head_lr=1e30", "optimizer.clip=0.0")
+    out = tmp_path / "run"
+    with pytest.raises(RunError, match=r"at step \d+ \(epoch \d+\)") as caught:
+        train(train_tiny.recipe(digits, *explode, "schedule.warmup=0.0", "train.epochs=20"), out, quiet=True)
+    assert "Nothing was updated" in str(caught.value) or "nothing was updated" in str(caught.value)
+    assert ".png" in str(caught.value) or "gradient" in str(caught.value)
+
+
+def test_the_images_that_poison_a_batch_are_named(digits):
+    from secondsight.data import open as open_images
+    from secondsight.train.health import check_finite
+
+    images = open_images(digits)
+    z = torch.randn(4, 3)
+    z[2, 1] = torch.nan
+    with pytest.raises(RunError) as caught:
+        check_finite(outcome(z, float("nan")), images=images, batch=[0, 5, 9, 11], epoch=1, step=7)
+    assert str(images.path(9)) in str(caught.value)
+    assert str(images.path(5)) not in str(caught.value)
+
+
+def folder(root: Path, counts: list[int]) -> Path:
+    for label, count in enumerate(counts):
+        (root / f"class{label}").mkdir(parents=True)
+        for i in range(count):
+            Image.fromarray(np.full((16, 16, 3), 20 * label + i, np.uint8)).save(root / f"class{label}" / f"{i}.png")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("counts", "overrides", "words"),
+    [
+        ([6], ["validation.share=0.0"], "retrieval needs two or more"),
+        ([6], [], "cannot be halved"),
+        ([1, 1, 1, 1], [], "none of its 4 classes has 2 images"),
+        ([1] * 4 + [4] * 3, [], "cannot be halved"),
+        ([3] * 4 + [1] * 4, ["data.min_images=1"], "one image; retrieval needs two"),
+        ([4] * 6, ["train.classes_per_batch=5"], "--set train.classes_per_batch=3"),
+        ([4] * 8, ["train.images_per_class=9"], "--set train.images_per_class=4"),
+        ([4] * 8, ["validation.share=0.9"], "both need two"),
+    ],
+)
+def test_images_that_cannot_fill_a_batch_are_an_error_with_a_cure(counts, overrides, words, tmp_path):
+    with pytest.raises(DataError) as caught:
+        train(train_tiny.recipe(folder(tmp_path / "images", counts), *overrides), tmp_path / "run", quiet=True)
+    assert words in str(caught.value)
+
+
+def test_a_recipe_without_images_says_how_to_give_some(tmp_path):
+    with pytest.raises(ConfigError, match="--data"):
+        train(train_tiny.recipe(Path("x"), "data.path=''"), tmp_path / "run", quiet=True)
+
+
+def test_the_default_recipe_is_made_to_fit_a_small_folder(tmp_path):
+    said: list[str] = []
+    wanted = train_tiny.recipe(
+        folder(tmp_path / "few", [3] * 3), "train.classes_per_batch=16", "train.images_per_class=4"
+    )
+    fitted = adapted(wanted, [], say=said.append)
+    assert (fitted.validation.share, fitted.train.classes_per_batch, fitted.train.images_per_class) == (0.0, 3, 3)
+    assert "too few to hold some out" in said[0]
+    kept = adapted(wanted, ["train.classes_per_batch=16"], say=said.append)
+    assert kept.train.classes_per_batch == 16  # what was asked for stays, and will be an error
+
+
+def test_unreadable_images_are_replaced_by_others_of_their_class(digits, tmp_path):
+    shutil.copytree(digits, tmp_path / "images")
+    for c in range(8):
+        next((tmp_path / "images" / str(c)).iterdir()).write_bytes(b"not an image")
+    assert train(train_tiny.recipe(tmp_path / "images"), tmp_path / "run", quiet=True).complete
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc/sys").exists(), reason="needs a place nobody can write to")
+def test_a_run_directory_that_cannot_be_written_is_an_error(digits):
+    with pytest.raises(RunError, match="cannot be written"):
+        train(train_tiny.recipe(digits), "/proc/sys/run", quiet=True)
+
+
+def test_a_full_disk_ends_the_run_with_a_message_and_keeps_what_was_trained(digits, tmp_path):
+    """A limit on the size of files, set from outside once there is a checkpoint, stands for the disk."""
+    out, words = tmp_path / "run", ("train.epochs=30",)
+    child = train_tiny.processes().Process(target=run_until_it_fails, args=(str(digits), str(out), words), daemon=True)
+    child.start()
+    while child.is_alive() and not checkpoint.listing(out / "checkpoints"):
+        time.sleep(0.001)
+    resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+    child.join(60)
+    assert child.exitcode == 7
+    said = (tmp_path / "said").read_text()
+    kept = checkpoint.listing(out / "checkpoints")[0]
+    assert "cannot be written" in said
+    assert f"{kept.name} is safe" in said
+    assert train(train_tiny.recipe(digits, *words), out, resume=True, quiet=True).complete
+    whole = train(train_tiny.recipe(digits, *words), tmp_path / "whole", quiet=True)
+    assert secondsight.load(out / "best").fingerprint() == secondsight.load(whole.directory / "best").fingerprint()
+
+
+def run_until_it_fails(digits: str, out: str, words: tuple[str, ...]) -> None:
+    torch.set_num_threads(1)
+    try:
+        train(train_tiny.recipe(Path(digits), *words), out, quiet=True)
+    except RunError as error:
+        (Path(out).parent / "said").write_text(str(error))
+        os._exit(7)
+
+
+def test_early_stopping_keeps_the_best_model(digits, tmp_path):
+    result = train(
+        train_tiny.recipe(
+            digits, "train.epochs=50", "validation.patience=2", "optimizer.lr=0.0", "optimizer.head_lr=0.0"
+        ),
+        tmp_path / "run",
+        quiet=True,
+    )
+    assert result.complete
+    assert result.step == 15  # the first epoch is the best, two more bring nothing
+    rows = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if row["kind"] == "validation"]
+    assert [row["best"] for row in rows] == [True, False, False]
