@@ -108,10 +108,15 @@ def test_run_grams_are_the_grams_of_each_codewords_locations(b, length, n, p, se
     mask = torch.rand(b, length, generator=generator) > 0.2
     routes = route(words, n, mask)
     eye = torch.eye(p, dtype=torch.float64).expand(n, p, p)
-    y = routed_linear(x, routes, eye, torch.zeros(n, p, dtype=torch.float64))
     chosen = (words[..., None] == torch.arange(n)) & mask[..., None]
     h = chosen.double()
-    torch.testing.assert_close(run_grams(y, routes.runs), half(torch.einsum("bln,blp,blq->bnpq", h, x, x)))
+    x.requires_grad_()
+    y = routed_linear(x, routes, eye, torch.zeros(n, p, dtype=torch.float64))
+    ours, plain = run_grams(y, routes.runs), half(torch.einsum("bln,blp,blq->bnpq", h, x, x))
+    torch.testing.assert_close(ours, plain)
+    weight = torch.randn(plain.shape, generator=generator, dtype=torch.float64)
+    back, expected = (torch.autograd.grad((z * weight).sum(), x)[0] for z in (ours, plain))
+    torch.testing.assert_close(back, expected)
     assert sum(routes.sizes) == int(mask.sum()) == len(y)
 
 

@@ -8,6 +8,7 @@ the number of codewords; no outer product of a single location is ever stored.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -54,7 +55,8 @@ class _RoutedLinear(torch.autograd.Function):
     def backward(ctx, *grads):
         (g,) = grads
         order, weight = ctx.saved_tensors
-        dx = g.new_zeros(ctx.shape)
+        # locations that were masked out are in no route: only then is there something to zero
+        dx = g.new_empty(ctx.shape) if len(order) == ctx.shape[0] else g.new_zeros(ctx.shape)
         for w, rows, part in zip(weight, order.split(ctx.sizes), g.split(ctx.sizes), strict=True):
             dx.index_copy_(0, rows, part @ w.T)
         return dx, None, None, None, None
@@ -81,22 +83,59 @@ def run_grams(y: Float[Tensor, "m p"], runs: Int[Tensor, "n b"]) -> Float[Tensor
 
     Runs of like length are padded with zero rows to a common one and multiplied as a batch: at most half is padding.
     """
-    (n, b), (m, p) = runs.shape, y.shape
+    return _RunGrams.apply(y, runs)  # type: ignore[return-value]
+
+
+class _RunGrams(torch.autograd.Function):
+    """By hand because each row belongs to one run: its gradient is written once, not added up."""
+
+    @staticmethod
+    def forward(ctx, y, runs):
+        (n, b), p = runs.shape, y.shape[1]
+        ctx.groups, ctx.shape = list(_like_runs(runs, len(y))), (b, n)
+        ctx.save_for_backward(y)
+        out = y.new_zeros(b * n, p * (p + 1) // 2)
+        for places, rows in ctx.groups:
+            group = _gathered(y, rows)
+            out.index_copy_(0, places, half(group.transpose(1, 2) @ group))
+        return out.view(b, n, -1)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        (y,) = ctx.saved_tensors
+        g = grads[0].flatten(0, 1)
+        dy = torch.cat([y, y[:1]])  # one row more, where the padding's gradients go
+        for places, rows in ctx.groups:
+            group = _gathered(y, rows)
+            dy.index_copy_(0, rows.flatten(), (group @ _unfolded(g.index_select(0, places), y.shape[1])).flatten(0, 1))
+        return dy[:-1], None
+
+
+def _like_runs(runs: Tensor, m: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Runs of 1, of 2 to 3, of 4 to 7 … rows: their places (image, codeword), and their rows, with m for padding."""
+    n, b = runs.shape
     lengths = runs.flatten()
     starts = lengths.cumsum(0) - lengths
-    padded = torch.cat([y, y.new_zeros(1, p)])
-    halves, places = [y.new_zeros(0, p * (p + 1) // 2)], [lengths[:0]]
     low, longest = 1, int(lengths.max()) if len(lengths) else 0
     while low <= longest:
         some = ((lengths >= low) & (lengths < 2 * low)).nonzero().flatten()
-        step = torch.arange(min(2 * low - 1, longest), device=y.device)
-        rows = torch.where(step < lengths[some, None], starts[some, None] + step, m)
-        group = padded.index_select(0, rows.flatten()).view(*rows.shape, p)
-        halves.append(half(group.transpose(1, 2) @ group))
-        places.append(some % b * n + some // b)  # from (codeword, image) to (image, codeword)
+        step = torch.arange(min(2 * low - 1, longest), device=runs.device)
+        yield some % b * n + some // b, torch.where(step < lengths[some, None], starts[some, None] + step, m)
         low *= 2
-    out = y.new_zeros(b * n, halves[0].shape[1])
-    return out.index_copy(0, torch.cat(places), torch.cat(halves)).view(b, n, -1)
+
+
+def _gathered(y: Tensor, rows: Tensor) -> Tensor:
+    padded = torch.cat([y, y.new_zeros(1, y.shape[1])])
+    return padded.index_select(0, rows.flatten()).view(*rows.shape, y.shape[1])
+
+
+def _unfolded(g: Tensor, p: int) -> Tensor:
+    """The gradient of YᵀY for Y's sake, D + Dᵀ, from that of its half: (s, p, p)."""
+    rows, columns = torch.triu_indices(p, p, device=g.device)
+    place = torch.empty(p, p, dtype=torch.long, device=g.device)
+    place[rows, columns] = place[columns, rows] = torch.arange(len(rows), device=g.device)
+    scale = g.new_full((p, p), math.sqrt(2)).fill_diagonal_(2)
+    return g.index_select(1, place.flatten()).view(len(g), p, p) * scale
 
 
 def half(t: Float[Tensor, "*s p p"]) -> Float[Tensor, "*s q"]:
