@@ -75,7 +75,6 @@ def tensor_sketch_fft(
     x: Float[Tensor, "b l d"], h: Int[Tensor, "2 d"], s: Float[Tensor, "2 d"], size: int
 ) -> Float[Tensor, "b size"]:
     """FFT⁻¹(Σ_l FFT(ψ¹(x_l)) ∘ FFT(ψ²(x_l))): one inverse transform an image; cost L·D·log D, whatever d."""
-
     if x.numel() == 0:  # MKL refuses to transform nothing
         return tensor_sketch_gram(x, h, s, size)
 
@@ -150,8 +149,10 @@ class _Expand(torch.autograd.Function):
     @staticmethod
     def forward(ctx, z: Tensor, u: Tensor, v: Tensor) -> Tensor:
         ctx.save_for_backward(u, v)
-        ut = u.mT.contiguous()
-        return torch.stack([(ut * z_image) @ v for z_image in z])
+        ut, g = u.mT.contiguous(), z.new_empty(len(z), u.shape[1], v.shape[1])
+        for out, weights in zip(g, z, strict=True):
+            torch.mm(ut * weights, v, out=out)
+        return g
 
     @staticmethod
     def backward(ctx, *gradients: Tensor) -> tuple[Tensor | None, ...]:

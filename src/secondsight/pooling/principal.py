@@ -57,8 +57,12 @@ class PCA:
         if self.count == 0:
             self.mean, self.rows = z.new_zeros(z.shape[1]), z.new_zeros(0, z.shape[1])
         mean, n = z.mean(0), self.count
-        shift = (n * m / (n + m)) ** 0.5 * (mean - self.mean)
-        stacked = torch.cat([self.rows, z - mean, shift[None]])
+        r = len(self.rows)
+        stacked = z.new_empty(r + m + 1, z.shape[1])  # filled in place: it is most of the memory
+        stacked[:r] = self.rows
+        torch.sub(z, mean, out=stacked[r:-1])
+        stacked[-1] = (n * m / (n + m)) ** 0.5 * (mean - self.mean)
+        self.rows = z.new_empty(0)
         self.rows = _strongest(stacked, self.rank)
         self.mean = self.mean + (mean - self.mean) * (m / (n + m))
         self.count = n + m
@@ -82,4 +86,5 @@ def _strongest(rows: Float[Tensor, "m width"], rank: int) -> Float[Tensor, "r wi
     keep = values > values[:1] * len(rows) * torch.finfo(rows.dtype).eps
     strong = v[:, keep].mT.to(rows.dtype) @ rows
     # The product with the rows rounds; the lengths are known better from the eigenvalues.
-    return torch.nn.functional.normalize(strong, dim=1) * values[keep].sqrt().to(rows.dtype)[:, None]
+    lengths = values[keep].sqrt().to(rows.dtype) / strong.norm(dim=1).clamp_min(torch.finfo(rows.dtype).tiny)
+    return strong.mul_(lengths[:, None])

@@ -135,8 +135,8 @@ class Projected(Pooling):
             for some in images.detach().split(64):
                 waiting.append(self._pooled(some.to(self.weight), None, grid))
                 if sum(map(len, waiting)) >= BLOCK:
-                    yield torch.cat(waiting)
-                    waiting = []
+                    block, waiting = torch.cat(waiting), []
+                    yield block
         if waiting:
             yield torch.cat(waiting)
 
