@@ -113,7 +113,7 @@ class Tally:
         return True
 
     def _candidates(self, s: Tensor, mine: slice, error: Tensor, axis: int) -> tuple[Tensor, Tensor | None]:
-        """Flat positions to look at. Where they are many: without those above the best positive, whose number is told."""
+        """Flat positions to look at; if they are many, what is above the best positive is only counted (the second)."""
         below = (self.below[mine] - error).to(s.dtype)
         few = _few_at_least(s, below, axis)
         if few is not None:
