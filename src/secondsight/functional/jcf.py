@@ -53,6 +53,8 @@ def jcf(
     if torch.compiler.is_exporting():  # exporters know matrix products, not our operator
         return jcf_local(x, h, uv, bias=bias, index=index, y=y, g=g, index2=index2).sum(1)
     x, h, uv, bias, y, g = _autocast(x, h, uv, bias, y, g)
+    if index is not None:
+        rows *= 8  # they are shared out among the projectors, and there is no h ⊗ x to hold
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, h, uv, bias, y, g))
     return _jcf(x, h, index, y, g, index2, uv, bias, rows, keep)[0]
 
