@@ -141,7 +141,7 @@ class STA(_SpatialTensors):
     ) -> tuple[Tensor, Float[Tensor, "b l p"]]:
         y = l2(torch.nn.functional.linear(x, self.axes.T, -self.centre @ self.axes))
         words = nearest_codeword(y, self.centres)
-        return words, l2(y - self.centres[words])
+        return words, l2(y - self.centres.index_select(0, words.flatten()).view_as(y))
 
     def flops(self, locations: int) -> int:
         return locations * (2 * self.in_dim * self.dim + 2 * self.codewords * self.dim + self._pair_flops())

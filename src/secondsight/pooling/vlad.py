@@ -20,7 +20,7 @@ from secondsight.functional.residuals import (
     sharpness,
     soft_residuals,
 )
-from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, set_values
+from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, in_pieces, set_values
 from secondsight.pooling.contract import Features, Grid
 from secondsight.pooling.fitting import kmeans
 
@@ -109,7 +109,11 @@ class NetVLAD(Codebook):
     def sums(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b n d"]:
-        return soft_residuals(x, self.assign(x, mask), self.centres)
+        def run(x: Tensor, mask: Tensor | None) -> Tensor:
+            return soft_residuals(x, self.assign(x, mask), self.centres)
+
+        # only the backward pass has intermediates as large as x
+        return in_pieces(run, x, mask) if torch.is_grad_enabled() else run(x, mask)
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
