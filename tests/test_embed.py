@@ -76,8 +76,11 @@ def test_a_stopped_run_goes_on_and_gives_the_same(model, folder, tmp_path, monke
 
     original = model.forward
     monkeypatch.setattr(model, "forward", forward)
+    model.train()
     with pytest.raises(Stopped):
         embed(model, images, Resize(32), batch_size=2, out=tmp_path / "out")
+    assert model.training, "the model is given back as it came, also after an error"
+    model.eval()
     calls = 10
     found = embed(model, images, Resize(32), batch_size=2, out=tmp_path / "out")
     assert calls - 10 == 3, "the first block of two batches was not computed again"

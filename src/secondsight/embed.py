@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
+from rich.progress import Progress, TaskID
 from torch import nn
 
 from secondsight import files
@@ -68,28 +70,41 @@ def embed(
     was_training = model.training
     model.to(device).eval()
     blocks: list[_Block] = []
-    with bar(unit="images") as progress:
-        task = progress.add_task("embedding", total=len(images), note="")
-        for number, start in enumerate(range(0, len(images), BLOCK)):
-            block = None if store is None else store.read(number)
-            if block is None:
-                some = range(start, min(len(images), start + BLOCK))
-                rows = Pictures(images.subset(np.arange(some.start, some.stop)), transform)
-                # Patient after the first block: a stretch of bad files among good ones is set aside like any other.
-                loader = BatchLoader(
-                    rows,
-                    batch_size=batch_size,
-                    workers=workers,
-                    strict=strict,
-                    patient=any(len(b.indices) for b in blocks),
-                )
-                block = _compute(model, loader, start, device, lambda n: progress.advance(task, n))
-                if store is not None:
-                    store.write(number, block)
-            blocks.append(block)
-            progress.update(task, completed=min(len(images), start + BLOCK))
-    model.train(was_training)
+    try:
+        with bar(unit="images") as progress:
+            told = _Told(progress, progress.add_task("embedding", total=len(images), note=""))
+            for number, start in enumerate(range(0, len(images), BLOCK)):
+                stop = min(len(images), start + BLOCK)
+                block = None if store is None else store.read(number)
+                if block is None:
+                    rows = Pictures(images.subset(np.arange(start, stop)), transform)
+                    # Patient after the first block: a stretch of bad files among good ones is set aside like any other.
+                    patient = any(len(b.indices) for b in blocks)
+                    loader = BatchLoader(rows, batch_size=batch_size, workers=workers, strict=strict, patient=patient)
+                    block = _compute(model, loader, start, device, told.embedded)
+                    if store is not None:
+                        store.write(number, block)
+                blocks.append(block)
+                told.reached(stop)
+    finally:
+        model.train(was_training)
     return _joined(blocks, images)
+
+
+class _Told:
+    """The bar: images done, and how many were embedded a second (those that a stopped run left behind are not)."""
+
+    def __init__(self, progress: Progress, task: TaskID):
+        self.progress, self.task = progress, task
+        self.count, self.start = 0, time.monotonic()
+
+    def embedded(self, images: int) -> None:
+        self.count += images
+        rate = self.count / max(time.monotonic() - self.start, 1e-3)
+        self.progress.update(self.task, advance=images, note=f"{rate:.0f} images/s")
+
+    def reached(self, images: int) -> None:
+        self.progress.update(self.task, completed=images)
 
 
 @dataclass(frozen=True, eq=False)

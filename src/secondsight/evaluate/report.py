@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -95,6 +96,10 @@ class Report:
                 for label, one in self.per_class.items()
             },
         }
+
+    def to_json(self) -> str:
+        """The same as text."""
+        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False)
 
     def __rich__(self) -> Group:
         table = Table(box=box.SIMPLE_HEAD, show_edge=False)
