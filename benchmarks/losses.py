@@ -4,8 +4,9 @@
 
 One run, embeddings of 512 dimensions, 4 images a class:
 
-    mining      semi-hard triplets at batch 1,024: ours (sort + binary search) against TripletMarginMiner,
-                and the whole loss with its backward, where both average over the same triplets
+    mining      semi-hard triplets at batch 1,024: ours (quadratic) against TripletMarginMiner,
+                and the whole loss with its backward, where both average over the same triplets;
+                best of several turns
     memory      peak resident memory of a fresh process (torch included) that mines or takes a step, at batch 8,192
     step        forward + backward of each loss at batch 1,024, as a share of a ResNet-50 training step on 224 px
                 images. 1,024 images at once do not fit here: the step is measured on 16 and scaled linearly
@@ -17,6 +18,8 @@ import argparse
 import json
 import os
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
@@ -49,6 +52,20 @@ def step(loss: Loss, z: Tensor, labels: Tensor) -> float:
     return value.item()
 
 
+def best_of(variants: dict[str, Callable[[], object]], *, repeats: int) -> dict[str, float]:
+    """Least seconds of each variant, in turns. What else runs here only ever adds time, and hurts threads that wait for
+    each other most; a variant far shorter than a second is given more turns to find a quiet moment.
+    """
+    best = dict.fromkeys(variants, float("inf"))
+    for _ in range(repeats):
+        for name, run in variants.items():
+            for _ in range(1 if best[name] > 1 else 10):
+                start = time.perf_counter()
+                run()
+                best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
 def mining(repeats: int) -> bool:
     from pytorch_metric_learning.distances import CosineSimilarity
     from pytorch_metric_learning.losses import TripletMarginLoss
@@ -68,7 +85,7 @@ def mining(repeats: int) -> bool:
 
     if abs(theirs() - step(every, z, labels)) > 1e-5:
         raise RuntimeError("the two losses differ: there is nothing to compare")
-    seconds = interleaved(
+    seconds = best_of(
         {
             "PML miner": lambda: miner(z.detach(), labels),
             "our miner": lambda: mine_semihard(unit(z.detach()), labels, margin=MARGIN),
@@ -80,10 +97,10 @@ def mining(repeats: int) -> bool:
     )
     shown = table(f"Semi-hard triplets, batch {BATCH:,} × {DIM}", "what", "ms", "faster than PML's")
     mined = seconds["PML miner"] / seconds["our miner"]
-    for name, time in seconds.items():
-        ratio = seconds["PML miner" if name.endswith("miner") else "PML miner + loss"] / time
+    for name, took in seconds.items():
+        ratio = seconds["PML miner" if name.endswith("miner") else "PML miner + loss"] / took
         said = verdict(ratio, 50, at_least=True) if name == "our miner" else f"{ratio:.1f}×"
-        shown.add_row(name, f"{time * 1e3:,.1f}", said)
+        shown.add_row(name, f"{took * 1e3:,.1f}", said)
     console.print(shown)
     return mined >= 50
 
@@ -150,10 +167,10 @@ def steps(repeats: int) -> bool:
         "ms",
         "share of the step",
     )
-    for name, time in sorted(seconds.items(), key=lambda item: item[1]):
-        shown.add_row(name, f"{time * 1e3:,.1f}", verdict(100 * time / whole, 5, at_least=False, unit=" %"))
+    for name, took in sorted(seconds.items(), key=lambda item: item[1]):
+        shown.add_row(name, f"{took * 1e3:,.1f}", verdict(100 * took / whole, 5, at_least=False, unit=" %"))
     console.print(shown)
-    return all(time < 0.05 * whole for time in seconds.values())
+    return all(took < 0.05 * whole for took in seconds.values())
 
 
 def main() -> int:
@@ -164,7 +181,7 @@ def main() -> int:
     if options.memory_of:
         memory_of(options.memory_of)
         return 0
-    met = [mining(1 if options.quick else 3), memory(), steps(1 if options.quick else 5)]
+    met = [mining(2 if options.quick else 5), memory(), steps(1 if options.quick else 5)]
     return 0 if all(met) else 1
 
 
