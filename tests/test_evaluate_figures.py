@@ -170,7 +170,10 @@ def test_queries_without_a_positive_are_left_out_and_counted():
 
 def test_a_k_as_large_as_the_gallery_finds_every_positive():
     x, labels = clouds(40, classes=4, noise=9)
-    assert retrieval(x, labels, ks=(39, 40, 10_000), bootstrap=0).recall == {39: 1.0, 40: 1.0, 10_000: 1.0}
+    report = retrieval(x, labels, ks=(39, 40, 10_000), bootstrap=0)
+    assert report.recall == {39: 1.0, 40: 1.0, 10_000: 1.0}
+    assert report.empty_ks == (40, 10_000)
+    assert "K = 40, 10000 is the whole gallery" in report.summary
 
 
 def test_classes_average_to_the_whole():

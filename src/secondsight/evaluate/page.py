@@ -88,6 +88,8 @@ def _tiles(report: Report) -> str:
         fine.append(f"Below each figure: its {100 * report.level:g} % interval (bootstrap over {report.resample}).")
     if report.without_positives:
         fine.append(f"{report.without_positives:,} queries have no other item of their class and are left out.")
+    if report.empty_ks:
+        fine.append(f"K = {', '.join(map(str, report.empty_ks))} is the whole gallery: any embedding has 100 % there.")
     return f'<div class="tiles">{"".join(made)}</div><p class="fine">{" ".join(fine)}</p>'
 
 

@@ -114,10 +114,19 @@ class Report:
         return Group(table, Text(self.summary, style="dim"))
 
     @property
+    def empty_ks(self) -> tuple[int, ...]:
+        """The K that say nothing: the gallery holds no more, so any embedding at all has recall 1."""
+        return tuple(k for k in self.recall if k >= self.gallery)
+
+    @property
     def summary(self) -> str:
         """What was judged, in one line."""
         left_out = f", {self.without_positives:,} without a positive left out" if self.without_positives else ""
-        return f"{self.queries:,} queries{left_out}; gallery {self.gallery:,}, {self.classes:,} classes; {self.metric}"
+        empty = f"; K = {', '.join(map(str, self.empty_ks))} is the whole gallery: always 100" if self.empty_ks else ""
+        judged = (
+            f"{self.queries:,} queries{left_out}; gallery {self.gallery:,}, {self.classes:,} classes; {self.metric}"
+        )
+        return judged + empty
 
     def __str__(self) -> str:
         console = Console(width=100, no_color=True, color_system=None)
