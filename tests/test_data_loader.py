@@ -329,6 +329,14 @@ for batch in Loader(Endless(), Slow(16), batch_size=4, workers=2):
 """
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_come_under_inference_mode_too(images, workers):
+    plain = [batch.images for batch in Loader(images, Resize(SIZE), batch_size=8, workers=workers)]
+    with torch.inference_mode():
+        inside = [batch.images for batch in Loader(images, Resize(SIZE), batch_size=8, workers=workers)]
+    assert all(torch.equal(a, b) for a, b in zip(plain, inside, strict=True))
+
+
 def test_ctrl_c_ends_the_program_at_once(images):
     process = subprocess.Popen(
         [sys.executable, "-c", SLOW, str(images.paths[0])],

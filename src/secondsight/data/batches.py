@@ -127,6 +127,13 @@ class BatchLoader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.batches.load_state_dict(state)
 
+    def _memory(self, count: int) -> Tensor:
+        """Rows to write into. Ordinary ones also under ``torch.inference_mode``, which the threads that write know
+        nothing of.
+        """
+        with torch.inference_mode(False):
+            return self.rows.empty(count)
+
     def __iter__(self) -> Iterator[Batch]:
         first, epoch = self.batches.begin(), self.batches.epoch
         depth = self.prefetch if self.workers else 0
@@ -150,7 +157,7 @@ class BatchLoader:
                 f"the sampler asks for image {indices.max()}, but there are {len(self.rows):,}; "
                 "was it made for another set?"
             )
-        images = self.rows.empty(len(indices))
+        images = self._memory(len(indices))
         piece = max(1, min(16, -(-len(indices) // max(1, self.workers))))
         slots = [range(i, min(i + piece, len(indices))) for i in range(0, len(indices), piece)]
         return _Pending(number, images, [submit(self._fill, images, indices, s, epoch, stop) for s in slots])
@@ -163,7 +170,7 @@ class BatchLoader:
             if not self._any_read:
                 worst = next(iter(self.failures))
                 raise DataError(f"none of the first {len(used)} images could be read; {worst.path}: {worst.cause}")
-            used, images = used[read], self.rows.empty(int(read.sum())).copy_(images[torch.from_numpy(read)])
+            used, images = used[read], self._memory(int(read.sum())).copy_(images[torch.from_numpy(read)])
         labels = None if self.rows.labels is None else torch.from_numpy(np.asarray(self.rows.labels, np.int64)[used])
         batch = Batch(images, labels, torch.from_numpy(used))
         self.batches.position = pending.number + 1
