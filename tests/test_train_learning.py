@@ -14,7 +14,7 @@ from secondsight import data
 from secondsight.data.loader import read_image
 from secondsight.data.transforms import Resize
 from secondsight.losses import LOSSES
-from secondsight.train import reading, shipped, train
+from secondsight.train import train
 from secondsight.train.assembly import build_model, make_fabric
 from secondsight.train.rundir import read_metrics
 from secondsight.train.step import Network, forward_backward
@@ -120,35 +120,3 @@ def test_validation_classes_are_never_trained_on(digits):
         assert len(sets.validation.classes) == round(8 * share)
     folds = [held_out_classes(40, 0.2, fold=fold, seed=0) for fold in range(3)]
     assert not np.array_equal(folds[1], folds[2])
-
-
-@pytest.fixture(scope="module")
-def birds(shared, tmp_path_factory) -> Path:
-    """A table of 12 images of each of 20 kinds of birds."""
-    images = data.open(f"cub200:{shared / 'data' / 'CUB_200_2011'}")
-    labels = images.require_labels()
-    chosen = np.concatenate([np.flatnonzero(labels == c)[:12] for c in range(0, 100, 5)])
-    table = tmp_path_factory.mktemp("birds") / "birds.csv"
-    table.write_text("path,label\n" + "".join(f"{images.path(i)},{images.classes[labels[i]]}\n" for i in chosen))
-    return table
-
-
-@pytest.mark.parametrize("name", ["proxy-anchor", "triplet", "bier"])
-def test_training_the_head_beats_the_untrained_one_on_unseen_birds(name, birds, tmp_path):
-    """10 kinds learn and 10 others judge; the backbone stays as it is, and its features are cached."""
-    small = ["data.size=96", "model.dim=64", "model.reduce=64", "model.pooling=jcf-8-4", "model.norm_exponent=1.0"]
-    words = [*small, f"data.path='{birds}'", f"data.cache_dir='{birds.parent}'", f"loss.name={name}"]
-    words += [
-        "model.pooling_options={}",
-        "train.classes_per_batch=10",
-        "train.epochs=15",
-        "train.checkpoint_every=10000",
-    ]
-    recipe = reading.read(shipped.find("quick-frozen"), words)
-    start = reading.make(recipe.model_dump(), ["optimizer.head_lr=0.0", "train.epochs=1"])
-    untrained = train(start, tmp_path / "untrained", quiet=True)
-    trained = train(recipe, tmp_path / "trained", quiet=True)
-    print(name, untrained.best, trained.best)
-    assert untrained.best is not None
-    assert trained.best is not None
-    assert trained.best > untrained.best + 0.05
