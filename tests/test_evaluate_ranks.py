@@ -240,6 +240,38 @@ def test_the_error_bound_holds(metric):
     assert (error > 0).any()
 
 
+@pytest.mark.parametrize("gallery", [torch.arange(1200), torch.arange(1200).flip(0)], ids=["symmetric", "rectangular"])
+def test_threads_count_what_one_counts_and_give_torch_back_its_own(gallery):
+    x, labels = clustered(1200, 100, 16)
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for number in (1, 3):
+            torch.set_num_threads(number)
+            with torch.inference_mode(number == 3):
+                found.append(positive_ranks(x, labels, torch.arange(1200), gallery))
+            assert torch.get_num_threads() == number
+    finally:
+        torch.set_num_threads(before)
+    assert_same(*found)
+
+
+def test_stopping_half_way_gives_torch_back_its_threads():
+    x, labels = clustered(1200, 100, 16)
+    everything, before = torch.arange(1200), torch.get_num_threads()
+
+    def stop(share: float) -> None:
+        raise KeyboardInterrupt
+
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            positive_ranks(x, labels, everything, everything, progress=stop)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_progress_adds_up_to_one():
     x, labels = clustered(1300, 90, 4)
     everything = torch.arange(1300)

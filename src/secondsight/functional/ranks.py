@@ -17,6 +17,7 @@ only half of it is computed.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from secondsight.functional.parallel import MOST, Map, threads
 from secondsight.functional.similarity import Metric, Similarity, similarity
 from secondsight.functional.tally import Classes, Tally
 
@@ -67,9 +69,9 @@ def positive_ranks(
     by_class = queries[order], gallery[torch.argsort(labels[gallery], stable=True)]
     classes = _classes(labels, *by_class)
     symmetric = torch.equal(*by_class) and int(classes.positives.sum()) <= HELD
-    with _full_precision(vectors.device):
-        blocks = _Blocks(similarity(vectors, *by_class, metric=metric), classes)
-        ranks = (_symmetric if symmetric else _rectangular)(blocks, progress)
+    with _full_precision(vectors.device), threads(vectors.device) as spread:
+        blocks = _Blocks(similarity(vectors.detach(), *by_class, metric=metric), classes)
+        ranks = (_symmetric if symmetric else _rectangular)(blocks, spread, progress)
     back = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device))
     return Ranks(*(field[back] for field in ranks))
 
@@ -99,19 +101,25 @@ class _Blocks:
 
     def __init__(self, similarity: Similarity, classes: Classes):
         self.similarity, self.classes = similarity, classes
-        self.buffer = torch.empty(ROWS * COLUMNS, device=similarity.a.device)
+        self.own = threading.local()
         self.exact = False
 
     def count(self, tally: Tally, rows: slice, columns: slice, *, axes: Sequence[int]) -> None:
         """Let ``tally`` count one block for the queries along each of ``axes``."""
         if not self.exact:
-            s = self._without_positives(self.similarity.block(rows, columns, self.buffer), rows, columns)
+            s = self._without_positives(self.similarity.block(rows, columns, self._buffer()), rows, columns)
             axes = [axis for axis in axes if not tally.add(s, rows, columns, axis=axis)]
-            self.exact = len(axes) > 0  # an embedding that has collapsed has done so everywhere
+            self.exact |= len(axes) > 0  # an embedding that has collapsed has done so everywhere
         if axes:
             s = self._without_positives(self.similarity.exact_block(rows, columns), rows, columns)
             for axis in axes:
                 tally.add(s, rows, columns, axis=axis)
+
+    def _buffer(self) -> Tensor:
+        """Room for one block, of the thread that asks."""
+        if not hasattr(self.own, "buffer"):
+            self.own.buffer = torch.empty(ROWS * COLUMNS, device=self.similarity.a.device)
+        return self.own.buffer
 
     def _without_positives(self, s: Tensor, rows: slice, columns: slice) -> Tensor:
         start, stop = self.classes.start[rows, None], self.classes.stop[rows, None]
@@ -124,43 +132,69 @@ class _Blocks:
         return s
 
 
-def _symmetric(blocks: _Blocks, progress: Progress) -> Ranks:
+def _symmetric(blocks: _Blocks, spread: Map, progress: Progress) -> Ranks:
     """Each pair of blocks once, for its rows and for its columns."""
-    n, padded = len(blocks.similarity.queries), len(blocks.similarity.b)
+    n = len(blocks.similarity.queries)
     tally = Tally(blocks.similarity, blocks.classes, slice(0, n))
-    pruned = 0
-    for rows in _spans(0, n, ROWS):
-        end = padded if rows.stop == n else rows.stop
-        blocks.count(tally, rows, slice(rows.start, end), axes=[0])
-        for columns in _spans(end, padded, COLUMNS, first=COLUMNS):
-            blocks.count(tally, rows, columns, axes=[0, 1])
-        pruned = _prune(tally, pruned, rows.stop)
-        progress(((n - rows.start) ** 2 - (n - rows.stop) ** 2) / n**2)
+
+    def count(pair: tuple[slice, slice]) -> int:
+        rows, columns = pair
+        square = rows.start == columns.start  # on the diagonal: its columns are its rows
+        blocks.count(tally, rows, columns, axes=[0] if square else [0, 1])
+        return (rows.stop - rows.start) * (min(columns.stop, n) - columns.start) * (1 if square else 2)
+
+    for strips in _rounds(_spans(0, n, ROWS)):
+        for area in spread(count, [pair for rows in strips for pair in _pairs(rows, n)]):
+            progress(area / n**2)
+        tally.prune()
     return Ranks(*tally.result(n))
 
 
-def _rectangular(blocks: _Blocks, progress: Progress) -> Ranks:
-    """All gallery blocks for a few queries, then for the next; only these queries' positives are held."""
+def _rectangular(blocks: _Blocks, spread: Map, progress: Progress) -> Ranks:
+    """All gallery blocks for a few queries, and only these queries' positives are held."""
     n, padded = len(blocks.similarity.queries), len(blocks.similarity.b)
     most = int(blocks.classes.positives.max())
-    parts: list[tuple[Tensor, ...]] = []
-    for rows in _spans(0, n, max(1, min(ROWS, HELD // max(most, 1))), first=ROWS):
+
+    def count(rows: slice) -> tuple[Tensor, ...]:
         tally = Tally(blocks.similarity, blocks.classes, rows)
-        pruned = 0
-        for columns in _spans(0, padded, COLUMNS):
-            blocks.count(tally, rows, columns, axes=[0])
-            pruned = _prune(tally, pruned, columns.stop)
-        parts.append(tally.result(rows.stop - rows.start))
-        progress((rows.stop - rows.start) / n)
+        for some in _rounds(_spans(0, padded, COLUMNS)):
+            for columns in some:
+                blocks.count(tally, rows, columns, axes=[0])
+            tally.prune()
+        return tally.result(rows.stop - rows.start)
+
+    parts = []
+    size = max(1, min(ROWS, HELD // MOST // max(most, 1)))
+    for part in spread(count, _spans(0, n, size, first=size)):
+        parts.append(part)
+        progress(len(part[0]) / n)
     return Ranks(*(torch.cat(fields) for fields in zip(*parts, strict=True)))
 
 
-def _prune(tally: Tally, pruned: int, seen: int) -> int:
-    """Prune each time that half as much again has been seen: often enough to save work, seldom enough to cost none."""
-    if seen < 1.5 * pruned:
-        return pruned
-    tally.prune()
-    return seen
+def _pairs(rows: slice, n: int) -> Iterator[tuple[slice, slice]]:
+    """The block of ``rows`` on the diagonal of an n × n matrix, and those to the right of it, up to the padding."""
+    end = _padded(n) if rows.stop == n else rows.stop
+    yield rows, slice(rows.start, end)
+    for columns in _spans(end, _padded(n), COLUMNS, first=COLUMNS):
+        yield rows, columns
+
+
+def _padded(n: int) -> int:
+    return n + -n % 8
+
+
+def _rounds(spans: Iterator[slice]) -> Iterator[list[slice]]:
+    """Consecutive spans in groups, each half as much again as all before it. The tally is pruned after each: often
+    enough to save work, seldom enough to cost none.
+    """
+    before, some = 0, []
+    for span in spans:
+        some.append(span)
+        if span.stop >= 1.5 * before:
+            yield some
+            before, some = span.stop, []
+    if some:
+        yield some
 
 
 def _spans(start: int, stop: int, size: int, *, first: int = FIRST) -> Iterator[slice]:

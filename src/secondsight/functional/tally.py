@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -53,7 +54,7 @@ class Tally:
         self.thresholds[self.first - 1] = torch.inf
         self.thresholds[slot] = torch.cat(list(_thresholds(similarity, classes, rows)))
         self.keys = _keys(torch.repeat_interleave(self.positives + 2), self.thresholds)
-        self.counts = torch.zeros_like(self.thresholds, dtype=torch.int32)
+        self.counts, self.adding = torch.zeros_like(self.thresholds, dtype=torch.int32), threading.Lock()
         self.above = torch.where(self.positives > 0, self.thresholds[self.first], torch.inf)
         self.prune()
 
@@ -107,9 +108,10 @@ class Tally:
         if len(open_):
             query, other = query[open_] + queries.start, other[open_] + others.start
             slot[open_] = self._slots(query - self.start, self.similarity.exact_pairs(query, other))
-        self.counts.index_add_(0, slot, torch.ones_like(slot, dtype=torch.int32))
-        if surely is not None:
-            self.counts.index_add_(0, self.first[mine], surely)
+        with self.adding:
+            self.counts.index_add_(0, slot, torch.ones_like(slot, dtype=torch.int32))
+            if surely is not None:
+                self.counts.index_add_(0, self.first[mine], surely)
         return True
 
     def _candidates(self, s: Tensor, mine: slice, error: Tensor, axis: int) -> tuple[Tensor, Tensor | None]:
