@@ -119,7 +119,7 @@ def main() -> None:
     parser.add_argument("--backbone", default="efficientnet-lite0")
     parser.add_argument("--freeze", default="blocks4", help="for the cache")
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--steps", type=int, default=3)
     options = parser.parse_args()
     if options.quick:

@@ -50,11 +50,11 @@ def _row(run: Summary, keys: list[str], metrics: list[str]) -> dict[str, Any]:
 
 def _table(rows: list[dict[str, Any]], keys: list[str], metrics: list[str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    table.add_column("run", style="bold")
+    table.add_column("run", style="bold", overflow="fold")
     for key in keys:
-        table.add_column(key)
+        table.add_column(key.replace(".", ".\n"), overflow="fold")  # sections above, so that columns stay narrow
     for name in ("epoch", *metrics):
-        table.add_column(name, justify="right")
+        table.add_column(name.replace("@", "\n@"), justify="right", no_wrap=True)
     tops = {metric: max((row[metric] for row in rows if row[metric] is not None), default=None) for metric in metrics}
     for row in rows:
         cells = ["–" if row[key] is None else str(row[key]) for key in keys]

@@ -73,7 +73,7 @@ def page_of_best(loop: Loop, images: ImageSet, warnings: tuple[str, ...]) -> str
     )
 
 
-@torch.inference_mode()
+@torch.no_grad()  # not inference mode: the loader's threads write into the tensors that it makes
 def embed_best(loop: Loop) -> tuple[np.ndarray, np.ndarray]:
     """Embeddings of the held-out images by best/, and the images' numbers."""
     feeds, device = loop.parts.feeds, loop.fabric.device
