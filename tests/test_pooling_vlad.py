@@ -81,7 +81,7 @@ def test_netvlad_is_the_softly_assigned_sum_of_residuals():
     expected = torch.zeros(3, N, D, dtype=torch.float64)
     for image in range(3):
         for feature in x[image]:
-            scores = [math.exp(float(pooling.weight[k] @ feature + pooling.bias[k])) for k in range(N)]
+            scores = [math.exp((pooling.weight[k] @ feature + pooling.bias[k]).item()) for k in range(N)]
             for k in range(N):
                 expected[image, k] += scores[k] / sum(scores) * (feature - pooling.centres[k])
     torch.testing.assert_close(pooling(x), expected.flatten(1))

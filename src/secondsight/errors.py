@@ -1,13 +1,13 @@
 """Every error that secondsight raises on purpose. Each names the value, the place and the cure.
 
-    SecondsightError
-    ├── UnknownName     a name that is in no registry; the nearest valid ones are suggested
-    ├── ShapeError      a tensor whose shape does not fit the layer it was given to
-    ├── ConfigError     an option, recipe or saved configuration that makes no sense
-    ├── WeightsError    a weight file with missing, unexpected or unsafe content
-    ├── DataError       a dataset, image or label set that cannot be used as asked
-    ├── RunError        a training run that cannot start, go on or be resumed
-    └── MissingExtra    an optional dependency that is not installed
+SecondsightError
+├── UnknownName     a name that is in no registry; the nearest valid ones are suggested
+├── ShapeError      a tensor whose shape does not fit the layer it was given to
+├── ConfigError     an option, recipe or saved configuration that makes no sense
+├── WeightsError    a weight file with missing, unexpected or unsafe content
+├── DataError       a dataset, image or label set that cannot be used as asked
+├── RunError        a training run that cannot start, go on or be resumed
+└── MissingExtra    an optional dependency that is not installed
 """
 
 from __future__ import annotations
