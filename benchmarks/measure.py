@@ -16,13 +16,18 @@ from rich.table import Table
 console = Console(width=None if sys.stdout.isatty() else 130)
 
 
-def interleaved(variants: dict[str, Callable[[], object]], *, repeats: int = 7) -> dict[str, float]:
-    """Median seconds of each variant. The variants take turns, so that a noisy minute hurts all of them alike."""
+def interleaved(variants: dict[str, Callable[[], object]], *, repeats: int = 7, most: float = 20.0) -> dict[str, float]:
+    """Median seconds of each variant. The variants take turns, so that a noisy minute hurts all of them alike.
+
+    A variant that has taken ``most`` seconds in all is not repeated again.
+    """
     for run in variants.values():
         run()
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(repeats):
         for name, run in variants.items():
+            if sum(seconds[name]) > most:
+                continue
             start = time.perf_counter()
             run()
             seconds[name].append(time.perf_counter() - start)
