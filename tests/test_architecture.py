@@ -27,6 +27,7 @@ ROOMS = {
     "train": {"model", "data", "losses", "evaluate", "embed", "backbones", "pooling", "functional"},
     "compress": {"model", "pooling", "functional", "data", "embed", "evaluate"},
     "comparison": {"pooling", "model", "train"},
+    "reproduce": {"model", "train"},
     "demo": {"train"},
     "cli": {"*"},
 }

@@ -10,7 +10,19 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from secondsight.cli import backbones, compare, compress, data, demo, evaluate, losses, poolings, recipes, train
+from secondsight.cli import (
+    backbones,
+    compare,
+    compress,
+    data,
+    demo,
+    evaluate,
+    losses,
+    poolings,
+    recipes,
+    reproduce,
+    train,
+)
 from secondsight.errors import SecondsightError
 from secondsight.version import __version__
 
@@ -32,6 +44,7 @@ app.command("losses")(losses.losses)
 app.command("train")(train.train)
 app.command("recipes")(recipes.recipes)
 app.command("compare")(compare.compare)
+app.command("reproduce")(reproduce.reproduce)
 app.add_typer(data.app, name="data")
 
 

@@ -1,0 +1,168 @@
+"""``secondsight reproduce``: the tables of results, made again from nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as Shown
+
+from secondsight.errors import ConfigError
+
+if TYPE_CHECKING:
+    from secondsight.reproduce.running import Places, Run
+    from secondsight.reproduce.tables import Table
+
+
+def reproduce(
+    name: str = typer.Argument(None, help="A shipped table, or a file of your own; without it, all are listed."),
+    data: str = typer.Option(None, help="The images, instead of where the table's recipe looks for them."),
+    weights: list[str] = typer.Option(
+        [], metavar="[BACKBONE=]FILE", help="The backbone's weights; once for each where a table has several backbones."
+    ),
+    seeds: str = typer.Option(None, metavar="0,1,2", help="Instead of the table's."),
+    folds: str = typer.Option(None, metavar="0,1", help="Instead of the table's."),
+    rows: str = typer.Option("*", metavar="GLOB", help="Only rows with such a name, e.g. 'jcf-32*'."),
+    limit: int = typer.Option(None, min=1, help="Stop after so many runs."),
+    minutes: float = typer.Option(None, min=0, help="Stop after so many minutes, in the middle of a run if need be."),
+    out: Path = typer.Option(Path("results"), help="Where results are kept, one line a run."),
+    work: Path = typer.Option(Path("runs/reproduce"), help="Where the runs themselves live."),
+    keep_models: bool = typer.Option(False, "--keep-models", help="Keep the weights of finished runs."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Say what would run, and how long that would take."),
+    page: Path = typer.Option(None, metavar="FILE", help="Write the page of all results, e.g. docs/results.md."),
+) -> None:
+    """Make a table of results: every run that it consists of, and nothing twice.
+
+    [bold]secondsight reproduce[/] lists the tables and how much of each is done. [bold]secondsight reproduce ablation
+    --data CUB_200_2011[/] runs what is missing; results are written run by run, and after Ctrl-C, a crash or a power
+    cut the same command goes on where it stood, inside a run too.
+    """
+    from secondsight.reproduce import tables
+    from secondsight.reproduce.running import Places, plan
+
+    if page is not None:
+        _page(page, [name] if name is not None else list(tables.shipped_tables()), out)
+        return
+    if name is None:
+        _list([tables.read(file) for file in tables.shipped_tables().values()], out)
+        return
+    table = tables.read(tables.find(name))
+    runs = plan(table, folds=_numbers(folds, "--folds"), seeds=_numbers(seeds, "--seeds"), rows=rows)
+    places = Places(data=data, weights=_weights(weights, runs), out=out, work=work, keep_models=keep_models)
+    if dry_run:
+        _forecast(table, runs, places)
+    else:
+        _run(table, runs, places, limit=limit, minutes=minutes)
+
+
+def _run(table: Table, runs: list[Run], places: Places, *, limit: int | None, minutes: float | None) -> None:
+    from secondsight.reproduce.lines import path_of
+    from secondsight.reproduce.running import run_table
+
+    console = Console(stderr=True, highlight=False)
+
+    def say(words: str) -> None:
+        console.print(escape(words), soft_wrap=True)
+
+    with _clock(minutes) as timer:
+        session = run_table(table, runs, places, limit=limit, say=say, quiet=not console.is_terminal)
+    say(f"{path_of(table.name, places.out)}: {len(session.finished)} run(s) added, {session.left} left")
+    for run, reason in session.failed:
+        say(f"failed: {run}: {reason}")
+    if session.stopped:
+        say("stopped, and nothing is lost. Go on with:")
+        say(f"  secondsight {shlex.join(sys.argv[1:])}")
+        if timer is None or not timer.finished.is_set():
+            raise typer.Exit(130)
+    if session.failed:
+        raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _clock(minutes: float | None) -> Iterator:
+    """After so many minutes do what Ctrl-C does."""
+    import _thread
+    import threading
+
+    if minutes is None:
+        yield None
+        return
+    timer = threading.Timer(60 * minutes, _thread.interrupt_main)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield timer
+    finally:
+        timer.cancel()
+
+
+def _forecast(table: Table, runs: list[Run], places: Places) -> None:
+    from secondsight.reproduce import lines
+    from secondsight.reproduce.running import duration, estimate, todo
+
+    known = lines.sort(table, lines.read(lines.path_of(table.name, places.out)))
+    stale, missing = {line.key: why for line, why in known.stale}, todo(runs, known.fresh)
+    for run in missing:
+        again = f"  (again, the table has changed: {stale[run.key]})" if run.key in stale else ""
+        typer.echo(f"{run}{again}")
+    seconds = estimate(missing, known.fresh)
+    took = "no run is finished yet to estimate from" if seconds is None else f"about {duration(seconds)}"
+    typer.echo(f"{len(missing)} of {len(runs)} runs to do" + (f", {took}" if missing else ""))
+
+
+def _list(tables: list[Table], out: Path) -> None:
+    from secondsight.reproduce import lines
+
+    shown = Shown(box=box.SIMPLE_HEAD, show_edge=False)
+    shown.add_column("table", style="bold", no_wrap=True)
+    shown.add_column("runs done", justify="right", no_wrap=True)
+    shown.add_column("what it shows")
+    for table in tables:
+        known = lines.sort(table, lines.read(lines.path_of(table.name, out)))
+        asked = sum(len(row.folds) * len(row.seeds) for row in table.rows)
+        done = asked - sum(map(len, lines.missing(table, known.fresh).values()))
+        old = f" [dim]({len(known.stale)} out of date)[/]" if known.stale else ""
+        shown.add_row(table.name, f"{done} of {asked}{old}", escape(table.title))
+    Console().print(shown)
+
+
+def _page(path: Path, names: list[str], out: Path) -> None:
+    from secondsight.reproduce import tables
+    from secondsight.reproduce.page import write
+
+    for file in write(path, [tables.read(tables.find(name)) for name in names], out):
+        typer.echo(file)
+
+
+def _numbers(text: str | None, option: str) -> list[int] | None:
+    if text is None:
+        return None
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() for word in words):
+        raise typer.BadParameter(f"{option} {text}: expected numbers such as 0,1,2")
+    return [int(word) for word in words]
+
+
+def _weights(words: list[str], runs: list[Run]) -> dict[str, str]:
+    """Backbone → file; a bare file is for the one backbone that all rows have."""
+    backbones = sorted({run.recipe().model.backbone for run in runs})
+    found = {}
+    for word in words:
+        backbone, equals, file = word.partition("=")
+        if not equals:
+            if len(backbones) > 1:
+                some = " ".join(f"--weights {b}=FILE" for b in backbones)
+                raise ConfigError(f"--weights {word}: the rows have several backbones; say which: {some}")
+            backbone, file = backbones[0], word
+        if not Path(file).is_file():
+            raise ConfigError(f"--weights {word}: there is no file {file}")
+        found[backbone] = file
+    return found

@@ -1,0 +1,56 @@
+"""Recall@1 against what a row costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from secondsight import extras, files
+from secondsight.reproduce.summary import Summary
+from secondsight.reproduce.tables import Table
+
+WORDS = {
+    "parameters": "parameters after the backbone",
+    "gflops": "GFLOPs per image after the backbone",
+    "ms_head": "milliseconds per image after the backbone",
+}
+COLOURS = ("#3e6990", "#d64545", "#4f9d69", "#8e6c8a", "#c98b2b")
+
+
+def draw(table: Table, rows: Sequence[Summary], path: Path) -> None:
+    """An SVG, the same bytes for the same figures; rows that differ in the last axis only have one colour each."""
+    extras.require("matplotlib", extra="plots", purpose="the plot of a table")
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    assert table.plot is not None
+    figure = Figure(figsize=(9, 5.4), layout="constrained")
+    FigureCanvasSVG(figure)
+    axis = figure.subplots()
+    groups = list(dict.fromkeys(_group(table, summary) for summary in rows))
+    for index, group in enumerate(groups):
+        mine = [summary for summary in rows if _group(table, summary) == group]
+        colour = COLOURS[index % len(COLOURS)]
+        for summary in mine:
+            x, recall = getattr(summary, table.plot), summary.last["recall@1"]
+            axis.errorbar(x, recall.value, yerr=recall.spread, fmt="o", color=colour, capsize=2, markersize=5)
+            axis.annotate(
+                summary.row.cells[0], (x, recall.value), xytext=(5, 3), textcoords="offset points", fontsize=7
+            )
+        axis.plot([], [], "o", color=colour, label=group)
+    axis.set_xscale("log")
+    axis.set(xlabel=WORDS[table.plot], ylabel="R@1 on classes never seen, %")
+    axis.grid(alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.margins(x=0.1)
+    if len(groups) > 1:
+        axis.legend(frameon=False, fontsize="small")
+    with matplotlib.rc_context({"svg.hashsalt": table.name}), files.replacing(path) as temporary:
+        figure.savefig(temporary, format="svg", metadata={"Date": None})
+
+
+def _group(table: Table, summary: Summary) -> str:
+    """The last axis's value, where the table has more than one axis."""
+    cells = summary.row.cells
+    return cells[-1] if len(table.columns) > 1 else ""

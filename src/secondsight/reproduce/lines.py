@@ -1,0 +1,142 @@
+"""``results/NAME.jsonl``: one line a finished run, with the recipe that it was a run of."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from secondsight.errors import ConfigError
+from secondsight.reproduce.tables import Table
+from secondsight.train import reading
+from secondsight.train.recipe import Recipe
+
+PLACES = frozenset(
+    {
+        *("data.path", "data.workers", "data.cache_dir", "train.device"),
+        *("train.keep", "train.timeout", "train.tensorboard", "train.log_every", "train.checkpoint_every"),
+    }
+)
+"""Keys that say where and on what a run runs, and change no figure."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A finished run of a table."""
+
+    table: str
+    row: str
+    fold: int
+    seed: int
+    last: dict[str, float]  # epoch, recall@K, map@r after the last epoch
+    best: dict[str, float]  # the same of the epoch that did best on the held-out classes
+    history: list[dict[str, float]]
+    loss: float | None  # of the last training step
+    parameters: int  # after the backbone
+    gflops: float  # an image, after the backbone
+    ms_head: float  # an image, after the backbone
+    ms_per_image: float  # the whole model
+    threads: int
+    images: dict[str, dict[str, int]]  # learned from, judged by
+    weights: str  # "default", "random", or the name of the file
+    seconds: float | None  # None where the run was resumed: nobody held the watch all the time
+    version: str
+    warnings: list[str] = field(default_factory=list)
+    recipe: dict[str, Any] = field(default_factory=dict)  # the table's, by dotted key, without places
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        return self.row, self.fold, self.seed
+
+
+def path_of(table: str, out: Path) -> Path:
+    return out / f"{table}.jsonl"
+
+
+def read(path: Path) -> list[Line]:
+    """The lines of a file, the last of each run; a line that was cut off while it was written is passed over."""
+    found: dict[tuple[str, int, int], Line] = {}
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    for number, text in enumerate(lines, 1):
+        if not text.endswith("}"):
+            continue
+        try:
+            line = Line(**json.loads(text))
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"{path}, line {number} is not a result: {error}; take the line away") from error
+        found[line.key] = line
+    return list(found.values())
+
+
+def add(path: Path, line: Line) -> None:
+    """Append one line in one write, so that several processes may add to one file, and wait until it is on disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = json.dumps(asdict(line), ensure_ascii=False) + "\n"
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+    try:
+        size = os.fstat(handle).st_size
+        torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"  # by a process that died while it wrote
+        os.write(handle, ("\n" * torn + content).encode())
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def choices(recipe: Recipe) -> dict[str, Any]:
+    """Every choice that a figure depends on, by dotted key."""
+    return {key: value for key, value in reading.flat(recipe).items() if key not in PLACES}
+
+
+def changed(line: Line, recipe: Recipe) -> list[str]:
+    """The keys in which ``recipe`` is no longer what the line was a run of; none where the line still holds.
+
+    A key that did not exist when the line was written has changed nothing as long as it stands at its default.
+    """
+    now, default = choices(recipe), reading.flat(Recipe())
+    before = {key: value for key, value in line.recipe.items() if key not in PLACES}
+
+    def same(key: str) -> bool:
+        if key in before:
+            return key in now and now[key] == before[key]
+        return key in default and now[key] == default[key]
+
+    return [
+        f"{key} ({before.get(key)!r} → {now.get(key)!r})" for key in dict.fromkeys([*before, *now]) if not same(key)
+    ]
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """What a file of results has for a table as it is now."""
+
+    fresh: tuple[Line, ...]
+    stale: tuple[tuple[Line, str], ...]  # with what has changed
+    strangers: tuple[Line, ...]  # of rows that the table no longer has
+
+
+def sort(table: Table, found: Iterable[Line]) -> Sorted:
+    """Tell the lines that are of today's table from those that are not."""
+    fresh: list[Line] = []
+    stale: list[tuple[Line, str]] = []
+    strangers: list[Line] = []
+    for line in found:
+        row = table.row(line.row)
+        if row is None:
+            strangers.append(line)
+        elif differing := changed(line, row.recipe(fold=line.fold, seed=line.seed)):
+            stale.append((line, ", ".join(differing)))
+        else:
+            fresh.append(line)
+    return Sorted(tuple(fresh), tuple(stale), tuple(strangers))
+
+
+def missing(table: Table, fresh: Sequence[Line]) -> dict[str, list[tuple[int, int]]]:
+    """Row → the (fold, seed) that the table asks for and no line has; rows that are complete are left out."""
+    done = {line.key for line in fresh}
+    gaps = {
+        row.name: [(f, s) for s in row.seeds for f in row.folds if (row.name, f, s) not in done] for row in table.rows
+    }
+    return {name: runs for name, runs in gaps.items() if runs}

@@ -1,0 +1,257 @@
+"""Run what a table still lacks, one run after the other, writing every result as it comes."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from secondsight.errors import ConfigError, DataError, RunError
+from secondsight.reproduce import lines
+from secondsight.reproduce.lines import Line
+from secondsight.reproduce.tables import Row, Table
+from secondsight.train import reading
+from secondsight.train.recipe import Recipe
+from secondsight.train.rundir import FREE, read_metrics
+from secondsight.version import __version__
+
+
+@dataclass(frozen=True)
+class Run:
+    """One cell of the table before it is averaged."""
+
+    row: Row
+    fold: int
+    seed: int
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        return self.row.name, self.fold, self.seed
+
+    @property
+    def folder(self) -> str:
+        return f"{self.row.slug}-f{self.fold}-s{self.seed}"
+
+    def recipe(self) -> Recipe:
+        return self.row.recipe(fold=self.fold, seed=self.seed)
+
+    def __str__(self) -> str:
+        return f"{self.row.name}, fold {self.fold}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where images and weights are, and where everything goes. No figure depends on it."""
+
+    data: str | None = None  # None: where the recipe says
+    weights: Mapping[str, str] = field(default_factory=dict)  # backbone → file
+    out: Path = Path("results")
+    work: Path = Path("runs/reproduce")
+    keep_models: bool = False
+
+
+@dataclass
+class Session:
+    """How far one call got."""
+
+    finished: list[Line] = field(default_factory=list)
+    failed: list[tuple[Run, str]] = field(default_factory=list)
+    left: int = 0
+    stopped: bool = False  # by a signal
+
+
+def plan(
+    table: Table, *, folds: Sequence[int] | None = None, seeds: Sequence[int] | None = None, rows: str = "*"
+) -> list[Run]:
+    """The runs of a table; the first seed of all rows and folds comes first, so that a table is whole early."""
+    chosen = [row for row in table.rows if fnmatch.fnmatchcase(row.name, rows)]
+    if not chosen:
+        raise ConfigError(f"no row of {table.name} is called {rows!r}; rows: {', '.join(r.name for r in table.rows)}")
+    runs = [
+        Run(row, fold, seed)
+        for row in chosen
+        for fold in dict.fromkeys(row.folds if folds is None else folds)
+        for seed in dict.fromkeys(row.seeds if seeds is None else seeds)
+    ]
+    return sorted(runs, key=lambda run: (run.seed, run.fold))
+
+
+def todo(runs: Iterable[Run], fresh: Iterable[Line]) -> list[Run]:
+    """The runs that no line tells of."""
+    done = {line.key for line in fresh}
+    return [run for run in runs if run.key not in done]
+
+
+def estimate(runs: Iterable[Run], finished: Iterable[Line]) -> float | None:
+    """Seconds that ``runs`` will take, from what runs of the same row took, or else of any; None before the first."""
+    by_row: dict[str, list[float]] = {}
+    for line in finished:
+        if line.seconds is not None:
+            by_row.setdefault(line.row, []).append(line.seconds)
+    if not by_row:
+        return None
+    any_row = statistics.median(seconds for row in by_row.values() for seconds in row)
+    return sum(statistics.median(by_row.get(run.row.name, [any_row])) for run in runs)
+
+
+def run_table(
+    table: Table,
+    wanted: Sequence[Run],
+    places: Places,
+    *,
+    limit: int | None = None,
+    say: Callable[[str], None] = print,
+    quiet: bool = True,
+) -> Session:
+    """Run what is missing of ``wanted``; results that are no longer the table's are run again.
+
+    A run that cannot be finished (its loss became NaN, say) is told and passed over. A signal stops after the step that
+    is under way; the same call goes on from there.
+    """
+    path, session = lines.path_of(table.name, places.out), Session()
+    known = lines.sort(table, lines.read(path))
+    for line, reason in known.stale:
+        if any(run.key == line.key for run in wanted):
+            say(f"{line.row}, fold {line.fold}, seed {line.seed} is run again, the table has changed: {reason}")
+    fresh, runs = list(known.fresh), todo(wanted, known.fresh)
+    chosen = runs[:limit]
+    for number, run in enumerate(chosen, 1):
+        session.left = len(runs) - len(session.finished) - len(session.failed)
+        say(f"[{number}/{len(chosen)}] {run}{_time_left(chosen[number - 1 :], fresh)}")
+        try:
+            line = run_one(table, run, places, fresh, say=say, quiet=quiet)
+        except RunError as error:
+            session.failed.append((run, str(error)))
+            say(f"{run} failed: {error}")
+            continue
+        except KeyboardInterrupt:
+            line = None
+        if line is None:
+            session.stopped = True
+            return session
+        lines.add(path, line)
+        tidy(places.work / table.name / run.folder, places)
+        fresh.append(line)
+        session.finished.append(line)
+        say(_told(line))
+    session.left = len(runs) - len(session.finished) - len(session.failed)
+    return session
+
+
+def run_one(
+    table: Table, run: Run, places: Places, fresh: Sequence[Line], *, say: Callable[[str], None], quiet: bool = True
+) -> Line | None:
+    """Train and measure; None where a signal stopped it. A run that was stopped before goes on where it stood."""
+    from secondsight.train import train
+    from secondsight.train.sets import open_sets
+
+    recipe, where = placed(run.recipe(), places), places.work / table.name / run.folder
+    sets = open_sets(recipe)
+    images = {"train": sets.train, "validation": sets.validation}
+    counts = {k: {"images": len(v), "classes": len(v.classes)} for k, v in images.items() if v is not None}
+    if sets.validation is None:
+        raise ConfigError(f"{run.row.source}: validation.share is 0, so there is nothing to report; hold classes out")
+    _same_images(table, run, counts, fresh, places)
+    resumed = _make_ready(where, recipe, say)
+    start = time.perf_counter()
+    if not train(recipe, where, resume=resumed, quiet=quiet).complete:
+        return None
+    seconds = None if resumed else round(time.perf_counter() - start, 1)
+    return _line(table, run, recipe, where, counts, seconds)
+
+
+def placed(recipe: Recipe, places: Places) -> Recipe:
+    """The recipe with this machine's paths."""
+    words = [f"data.path={places.data!r}"] if places.data is not None else []
+    if recipe.model.backbone in places.weights:
+        words.append(f"model.weights={places.weights[recipe.model.backbone]!r}")
+    return reading.make(recipe.model_dump(mode="python"), words)
+
+
+def tidy(where: Path, places: Places) -> None:
+    """Leave the figures of a finished run; its weights are what takes the room."""
+    if not places.keep_models:
+        for part in ("checkpoints", "best"):
+            shutil.rmtree(where / part, ignore_errors=True)
+
+
+def _make_ready(where: Path, recipe: Recipe, say: Callable[[str], None]) -> bool:
+    """Whether there is a run to go on with; one of another recipe is cleared away."""
+    config = where / "config.toml"
+    if not config.is_file():
+        return where.exists()
+    differing = [d for d in reading.differences(reading.read(config), recipe) if d.split(" ")[0] not in FREE]
+    if differing:
+        say(f"{where} holds a run of another recipe ({', '.join(differing)}): starting it anew")
+        shutil.rmtree(where)
+        return False
+    return True
+
+
+def _same_images(table: Table, run: Run, counts: dict, fresh: Sequence[Line], places: Places) -> None:
+    """Figures on different images do not belong in one table."""
+    for line in fresh:
+        if line.fold == run.fold and line.images != counts:
+            raise DataError(
+                f"{lines.path_of(table.name, places.out)} has figures on other images (fold {run.fold}: {line.images} "
+                f"there, {counts} here); choose another --out, or give the images that it was made with"
+            )
+
+
+def _line(table: Table, run: Run, recipe: Recipe, where: Path, counts: dict, seconds: float | None) -> Line:
+    from secondsight.model import load
+    from secondsight.reproduce.cost import measure
+
+    report = json.loads((where / "report.json").read_text(encoding="utf-8"))
+    history = [_figures(row) for row in report["history"]]
+    losses = [row["loss"] for row in read_metrics(where / "metrics.jsonl") if row["kind"] == "train"]
+    judged = [row for row in history if row["epoch"] > 0]  # epoch 0 is what was there before anything was learned
+    weights = recipe.model.weights
+    return Line(
+        table=table.name,
+        row=run.row.name,
+        fold=run.fold,
+        seed=run.seed,
+        last=judged[-1],
+        best=max(judged, key=lambda row: row[recipe.validation.metric]),
+        history=history,
+        loss=round(losses[-1], 6) if losses else None,
+        **asdict(measure(load(where / "best"))),
+        images=counts,
+        weights=Path(weights).name if Path(weights).is_file() else weights,
+        seconds=seconds,
+        version=__version__,
+        warnings=[row["message"] for row in report["warnings"]],
+        recipe=lines.choices(run.recipe()),
+    )
+
+
+def _figures(row: dict) -> dict[str, float]:
+    kept = {key: round(value, 6) for key, value in row.items() if key.startswith(("recall@", "map@"))}
+    return {"epoch": row["epoch"], **kept}
+
+
+def _told(line: Line) -> str:
+    figures = "  ".join(f"{k} {100 * v:.1f}" for k, v in line.last.items() if k != "epoch")
+    took = "" if line.seconds is None else f"  {duration(line.seconds)}"
+    return f"    {figures}{took}"
+
+
+def _time_left(runs: Sequence[Run], finished: Sequence[Line]) -> str:
+    seconds = estimate(runs, finished)
+    return "" if seconds is None else f", about {duration(seconds)} left"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(5), duration(150), duration(9000)
+    ('5 s', '2.5 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

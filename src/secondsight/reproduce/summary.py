@@ -1,0 +1,105 @@
+"""Runs become rows: mean and spread over folds and seeds, and the difference to the baseline, run by run."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from secondsight.reproduce.lines import Line
+from secondsight.reproduce.tables import Row, Table
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean and the standard deviation of what it is the mean of; None of a single value."""
+
+    value: float
+    spread: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Mean:
+        return cls(statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None)
+
+    def __str__(self) -> str:
+        return f"{self.value:.1f}" + ("" if self.spread is None else f" ± {self.spread:.1f}")
+
+
+@dataclass(frozen=True)
+class Against:
+    """A row held against the baseline: Recall@1 of runs with the same fold and seed, row minus baseline, in points."""
+
+    difference: Mean
+    runs: int
+    wins: int
+    losses: int
+
+    @property
+    def verdict(self) -> str:
+        """Better or worse where every run says so; what the runs do not agree on is not clear, nor is a single one."""
+        if self.runs == 1:
+            return "single"
+        if self.wins == self.runs:
+            return "better"
+        return "worse" if self.losses == self.runs else "unclear"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A row of the page. Figures are in per cent."""
+
+    row: Row
+    runs: int
+    last: dict[str, Mean]  # recall@K, map@r after the last epoch
+    best: Mean  # Recall@1 of the best epoch, chosen on the classes that are judged
+    untrained: Mean | None
+    parameters: int
+    gflops: float
+    ms_head: float
+    ms_per_image: float
+    against: Against | None
+
+
+def summarise(table: Table, fresh: Sequence[Line]) -> list[Summary]:
+    """The rows that have at least one run, in the table's order."""
+    by_row = {row.name: [line for line in fresh if line.row == row.name] for row in table.rows}
+    baseline = by_row.get(table.baseline or "", [])
+    return [
+        _summary(row, mine, None if row.name == table.baseline else against(mine, baseline))
+        for row in table.rows
+        if (mine := by_row[row.name])
+    ]
+
+
+def _summary(row: Row, mine: Sequence[Line], held: Against | None) -> Summary:
+    names = [name for name in mine[0].last if name != "epoch"]
+    starts = [line.history[0] for line in mine if line.history and line.history[0]["epoch"] == 0]
+    return Summary(
+        row=row,
+        runs=len(mine),
+        last={name: _mean(line.last[name] for line in mine) for name in names},
+        best=_mean(line.best["recall@1"] for line in mine),
+        untrained=_mean(start["recall@1"] for start in starts) if starts else None,
+        parameters=mine[0].parameters,
+        gflops=mine[0].gflops,
+        ms_head=min(line.ms_head for line in mine),  # noise can only lengthen
+        ms_per_image=min(line.ms_per_image for line in mine),
+        against=held,
+    )
+
+
+def against(mine: Iterable[Line], baseline: Iterable[Line]) -> Against | None:
+    """None where no run of the two has the same fold and seed."""
+    theirs = {(line.fold, line.seed): line.last["recall@1"] for line in baseline}
+    pairs = [
+        100 * (line.last["recall@1"] - theirs[line.fold, line.seed])
+        for line in mine
+        if (line.fold, line.seed) in theirs
+    ]
+    if not pairs:
+        return None
+    return Against(Mean.of(pairs), len(pairs), sum(d > 0 for d in pairs), sum(d < 0 for d in pairs))
+
+
+def _mean(values: Iterable[float]) -> Mean:
+    return Mean.of([100 * value for value in values])

@@ -1,0 +1,265 @@
+"""A table of results as a TOML file: which runs it consists of, and nothing about what came out.
+
+    # The title
+    #
+    # What it shows, in a few lines.
+    recipe = "cub-vgg16-jcf-32-8"          # every row starts from it
+    folds = [0, 1]
+    seeds = [0]
+    baseline = "average"                   # the row that the others are held against
+
+    [set]                                  # for every row, the keys of a recipe
+    train.epochs = 5
+
+    [[rows]]
+    name = "average"
+    set = { model.pooling = "average", model.pooling_options = {} }
+
+    [[axes]]                               # and a row for every combination of the axes' values
+    name = "layer"
+    key = "model.pooling"
+    values = ["jcf-4", { name = "bp", set = { model.pooling = "bp", model.pooling_options = {} } }]
+
+A row's recipe is the shipped one, changed by the table's ``set``, by those of its axes in their order, and by its own.
+``set`` replaces a key as a whole: options that are not named again are gone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from secondsight.errors import ConfigError, SecondsightError, UnknownName, nearest
+from secondsight.train import reading, shipped
+from secondsight.train.recipe import Recipe
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # pyright: ignore[reportMissingImports]
+
+_HERE = Path(__file__).resolve()
+_PLACES = tuple(_HERE.parents[up] / "recipes" / "tables" for up in (1, 3))  # in a wheel; in the repository
+
+Numbers = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+Changes = dict[str, dict[str, Any]]
+"""Section → key → value."""
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
+
+
+class RowSection(Strict):
+    name: str = Field(min_length=1)
+    recipe: str | None = None  # instead of the table's
+    changes: Changes = Field(default_factory=dict, alias="set")
+    folds: Numbers | None = None  # instead of the table's
+    seeds: Numbers | None = None
+    note: str = ""
+
+
+class PointSection(Strict):
+    name: str = Field(min_length=1)
+    changes: Changes = Field(default_factory=dict, alias="set")
+    note: str = ""
+
+
+class AxisSection(Strict):
+    name: str = Field(min_length=1)  # the heading of its column
+    key: str | None = None  # what plain values are values of, such as "loss.name"
+    values: list[PointSection] = Field(min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain_values(cls, content: Any) -> Any:
+        """``"triplet"`` under the key ``loss.name`` is ``{name = "triplet", set = {loss.name = "triplet"}}``."""
+        if not isinstance(content, dict) or not isinstance(content.get("values"), list):
+            return content
+        section, _, key = str(content.get("key") or "").partition(".")
+
+        def point(value: Any) -> Any:
+            if isinstance(value, dict):
+                return value
+            if not section or not key:
+                raise ConfigError(f"plain values such as {value!r} need a key such as 'loss.name', got {section!r}")
+            return {"name": f"{value}", "set": {section: {key: value}}}
+
+        return {**content, "values": [point(value) for value in content["values"]]}
+
+
+class TableFile(Strict):
+    recipe: str
+    folds: Numbers = [0]
+    seeds: Numbers = [0]
+    changes: Changes = Field(default_factory=dict, alias="set")
+    rows: list[RowSection] = []
+    axes: list[AxisSection] = []
+    heading: str = "row"  # of the first column, where there are no axes
+    baseline: str | None = None  # the name of a row
+    plot: Literal["parameters", "gflops", "ms_head"] | None = None  # what Recall@1 is drawn against
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: a recipe, to be run with several folds and seeds."""
+
+    name: str
+    cells: tuple[str, ...]  # its name, by axis
+    base: Recipe
+    changes: Changes
+    folds: tuple[int, ...]
+    seeds: tuple[int, ...]
+    note: str
+    source: str  # where it is written, for messages
+
+    @property
+    def slug(self) -> str:
+        """The name as a file's."""
+        return re.sub(r"[^\w.+-]+", "-", self.name).strip("-")
+
+    def recipe(self, *, fold: int, seed: int) -> Recipe:
+        """What one run of this row is."""
+        changes = merged(self.changes, {"validation": {"fold": fold}, "train": {"seed": seed}})
+        return reading.make(merged(self.base.model_dump(mode="python"), changes), source=self.source)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, read and checked: every row's recipe is valid."""
+
+    name: str
+    title: str
+    text: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    baseline: str | None
+    plot: str | None
+
+    def row(self, name: str) -> Row | None:
+        return next((row for row in self.rows if row.name == name), None)
+
+
+def merged(content: Mapping[str, Mapping[str, Any]], *changes: Mapping[str, Mapping[str, Any]]) -> Changes:
+    """Sections are merged, the keys in them replaced.
+
+    >>> merged({"train": {"epochs": 5, "seed": 0}}, {"train": {"epochs": 1}})
+    {'train': {'epochs': 1, 'seed': 0}}
+    """
+    result: Changes = {section: dict(keys) for section, keys in content.items()}
+    for change in changes:
+        for section, keys in change.items():
+            result[section] = {**result.get(section, {}), **keys}
+    return result
+
+
+def shipped_tables() -> dict[str, Path]:
+    """Name → file, sorted by name."""
+    for place in _PLACES:
+        if found := sorted(place.glob("*.toml")):
+            return {file.stem: file for file in found}
+    return {}
+
+
+def find(name: str) -> Path:
+    """A table by path, or by the name of a shipped one."""
+    if (path := Path(name)).is_file():
+        return path
+    known = shipped_tables()
+    if name not in known:
+        raise UnknownName("table (neither a file nor a shipped name)", name, known)
+    return known[name]
+
+
+def read(path: str | Path) -> Table:
+    """The table in a file; an error says where the mistake is and what was meant."""
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+        content = TableFile.model_validate(tomllib.loads(text))
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}") from error
+    except ValidationError as error:
+        raise ConfigError(f"{file}: {_describe(error)}") from error
+    title, words = _comment(text)
+    columns = tuple(axis.name for axis in content.axes) or (content.heading,)
+    table = Table(file.stem, title, words, columns, _rows(content, file), content.baseline, content.plot)
+    _check(table, file)
+    return table
+
+
+def _rows(content: TableFile, file: Path) -> tuple[Row, ...]:
+    """The rows that are written out, then those of the axes."""
+    bases: dict[str, Recipe] = {}
+
+    def row(cells: Sequence[str], changes: Sequence[Changes], note: str, own: RowSection | None = None) -> Row:
+        name, source = " ".join(cells), f"{file}, row {' '.join(cells)!r}"
+        base = (own and own.recipe) or content.recipe
+        if base not in bases:
+            beside = file.parent / base
+            bases[base] = reading.read(beside if beside.is_file() else shipped.find(base))
+        return Row(
+            name=name,
+            cells=tuple(cells),
+            base=bases[base],
+            changes=merged(content.changes, *changes),
+            folds=tuple((own and own.folds) or content.folds),
+            seeds=tuple((own and own.seeds) or content.seeds),
+            note=note,
+            source=source,
+        )
+
+    written = [row([section.name], [section.changes], section.note, section) for section in content.rows]
+    products = itertools.product(*(axis.values for axis in content.axes)) if content.axes else ()
+    return (
+        *written,
+        *(
+            row([p.name for p in points], [p.changes for p in points], " ".join(p.note for p in points if p.note))
+            for points in products
+        ),
+    )
+
+
+def _check(table: Table, file: Path) -> None:
+    if not table.rows:
+        raise ConfigError(f"{file} has no rows: write [[rows]], or [[axes]] whose combinations are the rows")
+    for row in table.rows:
+        row.recipe(fold=row.folds[0], seed=row.seeds[0])
+    twice = [slug for slug, count in Counter(row.slug for row in table.rows).items() if count > 1]
+    if twice:
+        raise ConfigError(f"{file}: two rows are called {twice[0]!r}; results are kept by name: give them two")
+    if table.baseline is not None and table.row(table.baseline) is None:
+        raise ConfigError(f"{file}: {UnknownName('baseline', table.baseline, [row.name for row in table.rows])}")
+
+
+def _comment(text: str) -> tuple[str, str]:
+    """The title and the words after it, from the comment that a file begins with."""
+    lines = [line[1:].strip() for line in itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())]
+    title, *rest = lines or [""]
+    return title, "\n".join(rest).strip()
+
+
+def _describe(error: ValidationError) -> str:
+    """The first problem, with the nearest valid key where a key is unknown."""
+    problem = error.errors()[0]
+    place = ".".join(str(part) for part in problem["loc"])
+    cause = problem.get("ctx", {}).get("error")
+    if isinstance(cause, SecondsightError):
+        return f"{place}: {cause}"
+    if problem["type"] != "extra_forbidden":
+        return f"{place}: {problem['msg']}, got {problem['input']!r}"
+    owner = {"rows": RowSection, "axes": AxisSection}.get(str(problem["loc"][0]), TableFile)
+    owner = PointSection if "values" in problem["loc"] else owner
+    valid = [field.alias or name for name, field in owner.model_fields.items()]
+    near = nearest(str(problem["loc"][-1]), valid)
+    return f"unknown key {place!r}" + (f"; did you mean {near!r}?" if near else f"; valid: {', '.join(valid)}")

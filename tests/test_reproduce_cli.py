@@ -1,0 +1,234 @@
+"""``secondsight reproduce`` on a tiny world: it runs what is missing, nothing twice, and goes on after a kill."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import train_tiny
+from secondsight.cli.main import app
+from secondsight.errors import ConfigError, DataError
+from secondsight.reproduce import lines
+from secondsight.train import reading
+
+run = CliRunner().invoke
+
+TABLE = """# Tiny
+recipe = "tiny.toml"
+folds = [0, 1]
+baseline = "average"
+plot = "parameters"
+
+[set]
+train.epochs = 2
+
+[[rows]]
+name = "average"
+set = { model.pooling = "average" }
+
+[[rows]]
+name = "jcf-4-2"
+"""
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory) -> Path:
+    return train_tiny.write_digits(tmp_path_factory.mktemp("digits") / "images")
+
+
+@pytest.fixture
+def table(tmp_path, digits) -> Path:
+    (tmp_path / "tiny.toml").write_text(reading.dumps(train_tiny.recipe(Path("nowhere"))))
+    (tmp_path / "table.toml").write_text(TABLE)
+    return tmp_path / "table.toml"
+
+
+def arguments(table: Path, digits: Path, *more: str) -> list[str]:
+    here = table.parent
+    return [
+        *("reproduce", str(table), "--data", str(digits)),
+        *("--out", str(here / "results"), "--work", str(here / "work"), *more),
+    ]
+
+
+def found(table: Path) -> list[lines.Line]:
+    return lines.read(table.parent / "results" / "table.jsonl")
+
+
+def test_a_table_is_run_once_and_then_a_page(table, digits):
+    first = run(app, arguments(table, digits, "--limit", "1"))
+    assert first.exit_code == 0, first.output
+    assert "[1/1] average, fold 0, seed 0" in first.output
+    assert "1 run(s) added, 3 left" in first.output
+    told = run(app, arguments(table, digits, "--dry-run"))
+    assert told.output.splitlines()[:-1] == [
+        "jcf-4-2, fold 0, seed 0",
+        "average, fold 1, seed 0",
+        "jcf-4-2, fold 1, seed 0",
+    ]
+    assert "3 of 4 runs to do, about" in told.output
+    rest = run(app, arguments(table, digits))
+    assert "[3/3] jcf-4-2, fold 1, seed 0, about" in rest.output
+    assert "3 run(s) added, 0 left" in rest.output
+    results = found(table)
+    assert [line.key for line in results] == [
+        ("average", 0, 0),
+        ("jcf-4-2", 0, 0),
+        ("average", 1, 0),
+        ("jcf-4-2", 1, 0),
+    ]
+    jcf = results[1]
+    assert [row["epoch"] for row in jcf.history] == [1, 2]
+    assert jcf.last == jcf.history[-1]
+    assert set(jcf.last) == {"epoch", "recall@1", "recall@2", "map@r"}
+    assert jcf.parameters == 32 * 16 + 1 + 4 * 16 + 1 + 2 * 4 * 2 + 2 * 2 * 16 * 24
+    assert jcf.gflops == pytest.approx((2 * 16 * 32 * 16 + 16 * (2 * 16 * 4 + 4 * 4 * 2 + 4 * 2 * 16 * 24 + 48)) / 1e9)
+    assert 0 < jcf.ms_head < jcf.ms_per_image
+    assert jcf.images == {"train": {"images": 40, "classes": 4}, "validation": {"images": 40, "classes": 4}}
+    assert jcf.seconds > 0
+    assert "data.path" not in jcf.recipe
+    assert str(digits) not in (table.parent / "results" / "table.jsonl").read_text()
+    left = {p.name for p in (table.parent / "work" / "table" / "jcf-4-2-f1-s0").iterdir()}
+    assert "report.json" in left
+    assert not left & {"best", "checkpoints"}, "weights take room"
+    again = run(app, arguments(table, digits))
+    assert "0 run(s) added, 0 left" in again.output
+    made = run(
+        app, ["reproduce", str(table), "--out", str(table.parent / "results"), "--page", str(table.parent / "p.md")]
+    )
+    assert made.exit_code == 0, made.output
+    assert "| average |" in (table.parent / "p.md").read_text()
+    assert (table.parent / "p" / "table.svg").is_file()
+
+
+def test_a_line_that_is_no_longer_the_tables_is_run_again(table, digits):
+    more = ("--rows", "average", "--folds", "0")
+    assert run(app, arguments(table, digits, *more)).exit_code == 0
+    table.write_text(TABLE.replace("train.epochs = 2", "train.epochs = 1"))
+    assert (
+        "again, the table has changed: train.epochs (2 → 1)" in run(app, arguments(table, digits, "--dry-run")).output
+    )
+    done = run(app, arguments(table, digits, *more, "--keep-models"))
+    assert "is run again, the table has changed: train.epochs (2 → 1)" in done.output
+    assert "starting it anew" in done.output
+    (line,) = found(table)
+    assert [row["epoch"] for row in line.history] == [1]
+    assert (table.parent / "work" / "table" / "average-f0-s0" / "best" / "model.safetensors").is_file()
+
+
+def test_figures_on_other_images_do_not_come_into_the_table(table, digits, tmp_path):
+    assert run(app, arguments(table, digits, "--limit", "1")).exit_code == 0
+    fewer = train_tiny.write_digits(tmp_path / "fewer", images=6)
+    failed = run(app, arguments(table, fewer))
+    assert isinstance(failed.exception, DataError)
+    assert "figures on other images" in str(failed.exception)
+
+
+def test_a_run_that_fails_is_told_and_passed_over(table, digits):
+    table.write_text(TABLE.replace('model.pooling = "average" }', 'model.pooling = "average", optimizer.lr = 1e30 }'))
+    done = run(app, arguments(table, digits, "--folds", "0"))
+    assert done.exit_code == 1, done.output
+    assert "failed: average, fold 0, seed 0: the" in done.output
+    assert [line.row for line in found(table)] == ["jcf-4-2"]
+
+
+def test_weights_go_to_the_backbone_that_they_are_for(table, digits, tmp_path):
+    file = tmp_path / "w.safetensors"
+    missing = run(app, arguments(table, digits, "--weights", str(file)))
+    assert isinstance(missing.exception, ConfigError)
+    file.write_bytes(b"")
+    table.write_text(TABLE + 'set = { model.backbone = "vgg16" }\n')
+    bare = run(app, arguments(table, digits, "--weights", str(file)))
+    assert "--weights tiny=FILE --weights vgg16=FILE" in str(bare.exception)
+    named = run(app, arguments(table, digits, "--weights", f"vgg16={file}", "--limit", "1"))
+    assert named.exit_code == 0, named.output
+    assert found(table)[0].weights == "random", "the file is not for the tiny backbone"
+
+
+def test_the_shipped_tables_are_listed(tmp_path):
+    shown = run(app, ["reproduce", "--out", str(tmp_path)])
+    assert shown.exit_code == 0
+    for name in ("ablation", "methods", "headline", "0 of 46"):
+        assert name in shown.output
+
+
+def command(words: list[str], log: str) -> None:
+    """For another process: the whole command line, what it says written to a file."""
+    import torch
+
+    from secondsight.cli.main import main
+
+    torch.set_num_threads(1)
+    sys.argv = ["secondsight", *words]
+    with Path(log).open("a", buffering=1) as file, contextlib.redirect_stderr(file):
+        main()
+
+
+def started(table: Path, digits: Path, *more: str):
+    child = train_tiny.processes().Process(
+        target=command, args=(arguments(table, digits, *more), str(table.parent / "log")), daemon=True
+    )
+    child.start()
+    return child
+
+
+def wait_until(child, happened) -> None:
+    until = time.monotonic() + 60
+    while not happened():
+        assert child.is_alive()
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def ended(child) -> int:
+    child.join(60)
+    return child.exitcode
+
+
+def saved(checkpoints: Path) -> set[str]:
+    """The names of what is written whole."""
+    return {p.name for p in checkpoints.glob("[!.]*")} if checkpoints.is_dir() else set()
+
+
+def test_a_killed_command_goes_on_inside_the_run_and_ends_as_if_nothing_had_been(table, digits):
+    table.write_text(TABLE.replace("train.epochs = 2", "train.epochs = 40"))
+    more = ("--rows", "jcf*", "--folds", "0")
+    checkpoints = table.parent / "work" / "table" / "jcf-4-2-f0-s0" / "checkpoints"
+    child = started(table, digits, *more)
+    wait_until(child, lambda: len(saved(checkpoints)) == 2)
+    child.kill()
+    assert ended(child) == -signal.SIGKILL
+    assert found(table) == []
+    before = saved(checkpoints)
+    child = started(table, digits, *more)
+    wait_until(child, lambda: not before & saved(checkpoints))
+    os.kill(child.pid, signal.SIGINT)
+    assert ended(child) == 130
+    said = (table.parent / "log").read_text()
+    assert "stopped, and nothing is lost. Go on with:" in said
+    assert "secondsight reproduce" in said
+    assert found(table) == []
+    assert ended(started(table, digits, *more)) == 0
+    (resumed,) = found(table)
+    assert resumed.seconds is None, "nobody held the watch"
+    elsewhere = ["--out", str(table.parent / "untouched"), "--work", str(table.parent / "elsewhere")]
+    assert ended(started(table, digits, *more, *elsewhere)) == 0
+    (untouched,) = lines.read(table.parent / "untouched" / "table.jsonl")
+    assert untouched.seconds is not None
+    assert (resumed.history, resumed.loss) == (untouched.history, untouched.loss)
+
+
+def test_minutes_stop_it_in_time_and_that_is_no_failure(table, digits):
+    table.write_text(TABLE.replace("train.epochs = 2", "train.epochs = 3000"))
+    assert ended(started(table, digits, "--minutes", "0.05")) == 0
+    said = (table.parent / "log").read_text()
+    assert "Go on with" in said
+    assert "0 run(s) added, 4 left" in said
+    assert found(table) == []
