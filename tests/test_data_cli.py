@@ -205,3 +205,26 @@ def test_the_public_names_are_there():
         assert getattr(data, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'opne'"):
         data.opne  # noqa: B018
+
+
+def test_cache_shows_what_it_holds_and_makes_room(tmp_path):
+    layouts.folder(tmp_path / "photos", {"a": 3, "b": 2})
+    images = data.open(tmp_path / "photos")
+    for side in (8, 16):
+        data.cached(
+            images,
+            lambda x: x.float().flatten(1),
+            transform=data.Resize(side),
+            key={"prefix": "pixels"},
+            directory=tmp_path / "cache",
+        )
+    held = json.loads(run("cache", "--directory", tmp_path / "cache", "--json"))["entries"]
+    assert sorted(entry["shape"] for entry in held) == [[3 * 8 * 8], [3 * 16 * 16]]
+    text = run("cache", "--directory", tmp_path / "cache")
+    assert "768" in text
+    assert str(tmp_path / "cache") in text.replace("\n", "")
+    with pytest.raises(SecondsightError, match="10GB, 500MB or 0"):
+        run("cache", "--directory", tmp_path / "cache", "--keep", "much")
+    assert "removed 2" in run("cache", "--directory", tmp_path / "cache", "--keep", "0")
+    assert data.list_cached(tmp_path / "cache") == []
+    assert "0 bytes in all" in run("cache", "--directory", tmp_path / "cache")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +13,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from secondsight.errors import ConfigError
+
 if TYPE_CHECKING:
     from secondsight.data.sources import Dataset
     from secondsight.data.summary import Spread, Stats
     from secondsight.data.verifying import Report
 
-app = typer.Typer(no_args_is_help=True, help="List, get, verify and look at datasets.")
+app = typer.Typer(no_args_is_help=True, help="List, get, verify and look at datasets, and at the cache of features.")
 
 AS_JSON = typer.Option(False, "--json", help="Print JSON instead of a table.")
 SPEC = typer.Argument(
@@ -210,6 +214,62 @@ def _show_histogram(console: Console, s: Stats) -> None:
         bar = "█" * round(40 * count / most) or ("▏" if count else "")
         table.add_row(f"{start}" if start == end else f"{start}–{end}", f"{count:,}", f"[cyan]{bar}[/]")
     console.print(table)
+
+
+@app.command("cache")
+def feature_cache(
+    directory: Path | None = typer.Option(
+        None, help="By default $SECONDSIGHT_CACHE/features, or secondsight/features in the user's cache."
+    ),
+    keep: str | None = typer.Option(
+        None, metavar="SIZE", help="Remove what was used longest ago until no more than this is left: 10GB, 500MB, 0."
+    ),
+    as_json: bool = AS_JSON,
+) -> None:
+    """What the frozen-feature cache holds, and how to make room: --keep 10GB. What is removed is computed again."""
+    from secondsight.data.cache import FeatureCache, default_directory, size
+
+    cache = FeatureCache(directory or default_directory())
+    removed = [] if keep is None else cache.prune(_bytes(keep))
+    entries = cache.entries()
+    if as_json:
+        _print_json(
+            {
+                "directory": str(cache.directory),
+                "removed": [str(e.path) for e in removed],
+                "entries": [
+                    {
+                        "path": str(e.path),
+                        "key": e.key,
+                        "shape": e.shape,
+                        "rows": e.rows,
+                        "bytes": e.bytes,
+                        "used": e.used,
+                    }
+                    for e in entries
+                ],
+            }
+        )
+        return
+    console = Console()
+    if entries:
+        table = Table("last used", "images", "of one image", "size", "transform", "folder")
+        for e in entries:
+            used = datetime.datetime.fromtimestamp(e.used).strftime("%Y-%m-%d %H:%M")
+            shape = "×".join(map(str, e.shape))
+            table.add_row(used, f"{e.rows:,}", shape, size(e.bytes), _shown(e.key.get("transform", "–")), e.path.name)
+        console.print(table)
+    if removed:
+        console.print(f"removed {len(removed)}: {size(sum(e.bytes for e in removed))}", highlight=False)
+    total = size(sum(e.bytes for e in entries))
+    console.print(f"{_shown(str(cache.directory))}: {total} in all", highlight=False, soft_wrap=True)
+
+
+def _bytes(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(k|m|g|t)?i?b?", text.strip().lower())
+    if match is None:
+        raise ConfigError(f"--keep {text!r}: a size such as 10GB, 500MB or 0")
+    return int(float(match[1]) * 1000 ** " kmgt".index(match[2] or " "))
 
 
 def _shown(text: str) -> str:

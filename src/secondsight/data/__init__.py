@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from secondsight.data.batches import Batch
+    from secondsight.data.cache import FeatureCache, cached, list_cached
     from secondsight.data.decode import DecodeError
     from secondsight.data.failures import Failures
+    from secondsight.data.features import CachedLoader, Features
     from secondsight.data.getting import get
     from secondsight.data.imageset import ImageSet
     from secondsight.data.loader import Loader, read_image
@@ -32,10 +34,13 @@ __all__ = [
     "TRANSFORMS",
     "Batch",
     "BatchSampler",
+    "CachedLoader",
     "ClassBalanced",
     "Dataset",
     "DecodeError",
     "Failures",
+    "FeatureCache",
+    "Features",
     "ImageSet",
     "Loader",
     "Neighbours",
@@ -46,7 +51,9 @@ __all__ = [
     "Shuffled",
     "Split",
     "Transform",
+    "cached",
     "get",
+    "list_cached",
     "open",
     "read_image",
     "splits",
@@ -58,11 +65,14 @@ __all__ = [
 _HOMES = {
     "Batch": "batches",
     "BatchSampler": "samplers",
+    "CachedLoader": "features",
     "ClassBalanced": "samplers",
     "DATASETS": "sources",
     "Dataset": "sources",
     "DecodeError": "decode",
     "Failures": "failures",
+    "FeatureCache": "cache",
+    "Features": "features",
     "ImageSet": "imageset",
     "Loader": "loader",
     "Neighbours": "neighbours",
@@ -74,7 +84,9 @@ _HOMES = {
     "Split": "splitting",
     "TRANSFORMS": "transforms",
     "Transform": "transforms",
+    "cached": "cache",
     "get": "getting",
+    "list_cached": "cache",
     "open": "opening",
     "read_image": "loader",
     "splits": "splitting",

@@ -35,7 +35,16 @@ from secondsight.data.transforms import Transform
 from secondsight.errors import ConfigError, DataError, RunError
 from secondsight.progress import bar
 
-__all__ = ["CachedLoader", "DiskFull", "Entry", "FeatureCache", "Features", "cached", "list_cached"]
+__all__ = [
+    "CachedLoader",
+    "DiskFull",
+    "Entry",
+    "FeatureCache",
+    "Features",
+    "cached",
+    "default_directory",
+    "list_cached",
+]
 
 RESERVE = 64 << 20  # bytes of the disk that are never used
 
@@ -72,6 +81,13 @@ def cached(
 def list_cached(directory: str | Path) -> list[Entry]:
     """What the cache holds, the last used first."""
     return FeatureCache(Path(directory)).entries()
+
+
+def default_directory() -> Path:
+    """``$SECONDSIGHT_CACHE/features``, or a folder in the user's cache."""
+    home = os.environ.get("SECONDSIGHT_CACHE")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "secondsight"
+    return (Path(home) if home else base) / "features"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 
 from secondsight.data import ImageSet, transforms
 from secondsight.data.batches import BatchLoader, Rows
-from secondsight.data.cache import FeatureCache
+from secondsight.data.cache import FeatureCache, default_directory
 from secondsight.data.loader import Pictures
 from secondsight.data.samplers import Sequential
 from secondsight.data.transforms import Transform
@@ -81,12 +80,8 @@ def uses_cache(recipe: Recipe, model: Embedder, transform: Transform) -> bool:
 
 
 def cache_directory(recipe: Recipe) -> Path:
-    """``data.cache_dir``, ``$SECONDSIGHT_CACHE``, or a folder in the user's cache."""
-    if recipe.data.cache_dir:
-        return Path(recipe.data.cache_dir).expanduser()
-    home = os.environ.get("SECONDSIGHT_CACHE")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "secondsight"
-    return (Path(home) if home else base) / "features"
+    """``data.cache_dir``, or where caches are by default."""
+    return Path(recipe.data.cache_dir).expanduser() if recipe.data.cache_dir else default_directory()
 
 
 def _stored(
