@@ -16,6 +16,7 @@ import train_tiny
 from secondsight.cli.main import app
 from secondsight.errors import ConfigError, DataError
 from secondsight.reproduce import lines
+from secondsight.reproduce.running import claimed
 from secondsight.train import reading
 
 run = CliRunner().invoke
@@ -135,8 +136,18 @@ def test_a_run_that_fails_is_told_and_passed_over(table, digits):
     table.write_text(TABLE.replace('model.pooling = "average" }', 'model.pooling = "average", optimizer.lr = 1e30 }'))
     done = run(app, arguments(table, digits, "--folds", "0"))
     assert done.exit_code == 1, done.output
-    assert "failed: average, fold 0, seed 0: the" in done.output
+    assert "    failed: the" in done.output
     assert [line.row for line in found(table)] == ["jcf-4-2"]
+
+
+def test_a_run_that_another_process_is_at_is_left_to_it(table, digits):
+    with claimed(table.parent / "work" / "table" / "average-f0-s0") as mine:
+        assert mine
+        done = run(app, arguments(table, digits, "--folds", "0"))
+    assert done.exit_code == 0, done.output
+    assert "average, fold 0, seed 0: another process is at it" in done.output
+    assert [line.row for line in found(table)] == ["jcf-4-2"]
+    assert "1 run(s) added, 1 left" in done.output
 
 
 def test_weights_go_to_the_backbone_that_they_are_for(table, digits, tmp_path):

@@ -29,7 +29,7 @@ def counted(model: Embedder) -> tuple[int, float]:
 
 
 @torch.inference_mode()
-def measure(model: Embedder, *, images: int = 8, turns: int = 5) -> Cost:
+def measure(model: Embedder, *, images: int = 4, turns: int = 5) -> Cost:
     """Count, and time one batch of ``images``; the best of ``turns``, which noise can only lengthen."""
     model.eval()
     device = next(model.parameters()).device
@@ -40,8 +40,8 @@ def measure(model: Embedder, *, images: int = 8, turns: int = 5) -> Cost:
     return Cost(
         parameters=parameters,
         gflops=gflops,
-        ms_head=1e3 * best(lambda: model.pool(features, grid=grid), turns, device) / images,
-        ms_per_image=1e3 * best(lambda: model(batch), turns, device) / images,
+        ms_head=round(1e3 * best(lambda: model.pool(features, grid=grid), turns, device) / images, 4),
+        ms_per_image=round(1e3 * best(lambda: model(batch), turns, device) / images, 4),
         threads=torch.get_num_threads(),
     )
 

@@ -92,7 +92,7 @@ def _markdown(table: Table, rows: Sequence[Summary]) -> str:
             continue
         figures = [_bold(summary, name, tops[name]) if name in summary.last else "–" for name in names]
         extra = ["–" if (value := cell(summary)) is None else str(value) for _, cell in shown]
-        costs = [_millions(summary.parameters), f"{summary.gflops:.2f}", _ms(summary.ms_head)]
+        costs = [_millions(summary.parameters), _gflops(summary.gflops), _ms(summary.ms_head)]
         runs = str(summary.runs) if summary.runs >= asked else f"{summary.runs} of {asked}"
         body.append([*cells, *figures, *extra, str(summary.best), *costs, _ms(summary.ms_per_image), runs])
     ruler = ["---"] * len(table.columns) + ["---:"] * len(headings)
@@ -109,10 +109,11 @@ def _protocol(table: Table, known: Sorted) -> str:
         f"fold {fold}: {_count(s['train'])} teach, {_count(s['validation'])} judge" for fold, s in splits.items()
     )
     weights = ", ".join(sorted({f"`{line.weights}`" for line in known.fresh}))
+    threads = " or ".join(map(str, sorted({line.threads for line in known.fresh})))
     versions = ", ".join(sorted({line.version for line in known.fresh}))
     return (
         f"`secondsight reproduce {table.name} --data PATH`. All rows: {words}. Images: {images}. "
-        f"Weights of the backbone: {weights}. secondsight {versions}."
+        f"Weights of the backbone: {weights}. Times with {threads} thread(s). secondsight {versions}."
     )
 
 
@@ -185,6 +186,10 @@ def _bold(summary: Summary, name: str, top: float) -> str:
 
 def _millions(count: int) -> str:
     return f"{count / 1e6:.1f}M" if count >= 50_000 else f"{count:,}"
+
+
+def _gflops(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.01 else f"{value:.1g}"
 
 
 def _ms(value: float) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import json
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from secondsight.errors import ConfigError, DataError, RunError
@@ -64,6 +65,10 @@ class Session:
     left: int = 0
     stopped: bool = False  # by a signal
 
+    @property
+    def started(self) -> int:
+        return len(self.finished) + len(self.failed)
+
 
 def plan(
     table: Table, *, folds: Sequence[int] | None = None, seeds: Sequence[int] | None = None, rows: str = "*"
@@ -111,36 +116,74 @@ def run_table(
     """Run what is missing of ``wanted``; results that are no longer the table's are run again.
 
     A run that cannot be finished (its loss became NaN, say) is told and passed over. A signal stops after the step that
-    is under way; the same call goes on from there.
+    is under way; the same call goes on from there. Several processes may work on one table: a run is one's.
     """
     path, session = lines.path_of(table.name, places.out), Session()
     known = lines.sort(table, lines.read(path))
     for line, reason in known.stale:
         if any(run.key == line.key for run in wanted):
             say(f"{line.row}, fold {line.fold}, seed {line.seed} is run again, the table has changed: {reason}")
-    fresh, runs = list(known.fresh), todo(wanted, known.fresh)
-    chosen = runs[:limit]
-    for number, run in enumerate(chosen, 1):
-        session.left = len(runs) - len(session.finished) - len(session.failed)
-        say(f"[{number}/{len(chosen)}] {run}{_time_left(chosen[number - 1 :], fresh)}")
-        try:
-            line = run_one(table, run, places, fresh, say=say, quiet=quiet)
-        except RunError as error:
-            session.failed.append((run, str(error)))
-            say(f"{run} failed: {error}")
-            continue
-        except KeyboardInterrupt:
-            line = None
-        if line is None:
-            session.stopped = True
-            return session
-        lines.add(path, line)
-        tidy(places.work / table.name / run.folder, places)
-        fresh.append(line)
-        session.finished.append(line)
-        say(_told(line))
-    session.left = len(runs) - len(session.finished) - len(session.failed)
+    rest = todo(wanted, known.fresh)
+    while rest and not session.stopped and (limit is None or session.started < limit):
+        run, *rest = rest
+        where = places.work / table.name / run.folder
+        with claimed(where) as mine:
+            fresh = lines.sort(table, lines.read(path)).fresh  # another process may have added to it
+            if not mine:
+                say(f"{run}: another process is at it")
+            elif todo([run], fresh):
+                ahead = todo([run, *rest], fresh)[: None if limit is None else limit - session.started]
+                number, total = session.started + 1, session.started + len(ahead)
+                say(f"[{number}/{total}] {run}{_time_left(ahead, fresh)}")
+                _attempt(table, run, places, fresh, session, say=say, quiet=quiet)
+    failed = {run.key for run, _ in session.failed}
+    session.left = sum(run.key not in failed for run in todo(wanted, lines.sort(table, lines.read(path)).fresh))
     return session
+
+
+def _attempt(
+    table: Table,
+    run: Run,
+    places: Places,
+    fresh: Sequence[Line],
+    session: Session,
+    *,
+    say: Callable[[str], None],
+    quiet: bool,
+) -> None:
+    """One run, and how it ended."""
+    try:
+        line = run_one(table, run, places, fresh, say=say, quiet=quiet)
+    except RunError as error:
+        session.failed.append((run, str(error)))
+        say(f"    failed: {error}")
+        return
+    except KeyboardInterrupt:
+        line = None
+    if line is None:
+        session.stopped = True
+        return
+    lines.add(lines.path_of(table.name, places.out), line)
+    tidy(places.work / table.name / run.folder, places)
+    session.finished.append(line)
+    say(_told(line))
+
+
+@contextlib.contextmanager
+def claimed(where: Path) -> Iterator[bool]:
+    """Whether the run in ``where`` is ours while the block lasts; the system gives it back when a process dies."""
+    where.parent.mkdir(parents=True, exist_ok=True)
+    with (where.parent / f".{where.name}.lock").open("w") as file:
+        try:
+            import fcntl  # not on Windows, where the rest works
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:
+            pass
+        except BlockingIOError:
+            yield False
+            return
+        yield True
 
 
 def run_one(
@@ -161,8 +204,8 @@ def run_one(
     start = time.perf_counter()
     if not train(recipe, where, resume=resumed, quiet=quiet).complete:
         return None
-    seconds = None if resumed else round(time.perf_counter() - start, 1)
-    return _line(table, run, recipe, where, counts, seconds)
+    line = _line(table, run, recipe, where, counts)
+    return line if resumed else replace(line, seconds=round(time.perf_counter() - start, 1))
 
 
 def placed(recipe: Recipe, places: Places) -> Recipe:
@@ -203,7 +246,7 @@ def _same_images(table: Table, run: Run, counts: dict, fresh: Sequence[Line], pl
             )
 
 
-def _line(table: Table, run: Run, recipe: Recipe, where: Path, counts: dict, seconds: float | None) -> Line:
+def _line(table: Table, run: Run, recipe: Recipe, where: Path, counts: dict) -> Line:
     from secondsight.model import load
     from secondsight.reproduce.cost import measure
 
@@ -224,7 +267,7 @@ def _line(table: Table, run: Run, recipe: Recipe, where: Path, counts: dict, sec
         **asdict(measure(load(where / "best"))),
         images=counts,
         weights=Path(weights).name if Path(weights).is_file() else weights,
-        seconds=seconds,
+        seconds=None,
         version=__version__,
         warnings=[row["message"] for row in report["warnings"]],
         recipe=lines.choices(run.recipe()),
