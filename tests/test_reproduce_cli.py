@@ -218,7 +218,7 @@ def test_a_killed_command_goes_on_inside_the_run_and_ends_as_if_nothing_had_been
     assert ended(child) == -signal.SIGKILL
     assert found(table) == []
     before = saved(checkpoints)
-    child = started(table, digits, *more)
+    child = started(table, digits, *more, "--minutes", "10")
     wait_until(child, lambda: not before & saved(checkpoints))
     os.kill(child.pid, signal.SIGINT)
     assert ended(child) == 130

@@ -76,9 +76,21 @@ def test_the_first_seed_of_every_row_and_fold_comes_first(tmp_path):
         plan(tables.read(written(tmp_path, PRODUCT)), rows="jcf*")
 
 
+def test_a_row_is_held_against_one_for_all_or_against_its_like(tmp_path):
+    table = tables.read(written(tmp_path, PRODUCT))
+    assert [(b := table.baseline_of(row)) and b.name for row in table.rows] == [None, *["plain"] * 4]
+    table = tables.read(written(tmp_path, PRODUCT.replace('"plain"', '{ dim = "64" }', 1)))
+    assert [(b := table.baseline_of(row)) and b.name for row in table.rows] == [
+        *(None, None, "triplet 64", None, "wide 64")
+    ]
+    assert table.baseline_words == "64"
+
+
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
+        ('baseline = "plain"', 'baseline = { dims = "64" }', "unknown axis of the baseline 'dims'; did you mean 'dim'"),
+        ('baseline = "plain"', 'baseline = { dim = "65" }', "unknown dim of the baseline '65'"),
         ("folds =", "fold =", "unknown key 'fold'; did you mean 'folds'"),
         ('note = "by hand"', 'notes = "by hand"', r"unknown key 'rows.0.notes'; did you mean 'note'"),
         ('key = "loss.name"', 'keys = "loss.name"', "need a key such as 'loss.name'"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import shlex
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,7 +74,7 @@ def _run(table: Table, runs: list[Run], places: Places, *, limit: int | None, mi
     def say(words: str) -> None:
         console.print(escape(words), soft_wrap=True)
 
-    with _clock(minutes) as timer:
+    with _clock(minutes) as over:
         session = run_table(table, runs, places, limit=limit, say=say, quiet=not console.is_terminal)
     say(f"{path_of(table.name, places.out)}: {len(session.finished)} run(s) added, {session.left} left")
     for run, reason in session.failed:
@@ -80,28 +82,30 @@ def _run(table: Table, runs: list[Run], places: Places, *, limit: int | None, mi
     if session.stopped:
         say("stopped, and nothing is lost. Go on with:")
         say(f"  secondsight {shlex.join(sys.argv[1:])}")
-        if timer is None or not timer.finished.is_set():
+        if not over.is_set():
             raise typer.Exit(130)
     if session.failed:
         raise typer.Exit(1)
 
 
 @contextlib.contextmanager
-def _clock(minutes: float | None) -> Iterator:
-    """After so many minutes do what Ctrl-C does."""
-    import _thread
-    import threading
+def _clock(minutes: float | None) -> Iterator[threading.Event]:
+    """After so many minutes do what Ctrl-C does, and set the event."""
+    over = threading.Event()
 
-    if minutes is None:
-        yield None
-        return
-    timer = threading.Timer(60 * minutes, _thread.interrupt_main)
-    timer.daemon = True
-    timer.start()
+    def ring() -> None:
+        over.set()
+        _thread.interrupt_main()
+
+    timer = threading.Timer(60 * minutes, ring) if minutes is not None else None
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
     try:
-        yield timer
+        yield over
     finally:
-        timer.cancel()
+        if timer is not None:
+            timer.cancel()
 
 
 def _forecast(table: Table, runs: list[Run], places: Places) -> None:
@@ -138,6 +142,10 @@ def _page(path: Path, names: list[str], out: Path) -> None:
     from secondsight.reproduce import tables
     from secondsight.reproduce.page import write
 
+    shipped = tables.shipped_tables()
+    for file in sorted(out.glob("*.jsonl")):
+        if file.stem not in (*shipped, *(Path(name).stem for name in names)):
+            typer.echo(f"{file} is left out: no table is called {file.stem!r}", err=True)
     for file in write(path, [tables.read(tables.find(name)) for name in names], out):
         typer.echo(file)
 

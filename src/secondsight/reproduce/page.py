@@ -73,7 +73,7 @@ def _markdown(table: Table, rows: Sequence[Summary]) -> str:
     names = list(dict.fromkeys(name for summary in rows for name in summary.last))
     optional: list[tuple[str, Callable[[Summary], object]]] = [
         ("untrained R@1", lambda s: s.untrained),
-        (f"against {table.baseline}", lambda s: None if s.against is None else _signed(s)),
+        (f"against {table.baseline_words}", lambda s: None if s.against is None else _signed(s)),
     ]
     shown = [(heading, cell) for heading, cell in optional if any(cell(s) is not None for s in rows)]
     headings = [
@@ -134,8 +134,11 @@ def _verdicts(table: Table, rows: Sequence[Summary]) -> str:
         if names:
             found.append(f"- {words}: {', '.join(names)}")
     runs = sorted({s.against.runs for s in held if s.against})
+    alike = ", all else equal" if isinstance(table.baseline, dict) else ""
     counts = f"{runs[0]}" if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
-    return f"R@1 against `{table.baseline}`, same folds and seeds, {counts} run(s) a row:\n\n" + "\n".join(found)
+    return f"R@1 against `{table.baseline_words}`{alike}, same folds and seeds, {counts} run(s) a row:\n\n" + "\n".join(
+        found
+    )
 
 
 def _gaps(table: Table, known: Sorted) -> str:

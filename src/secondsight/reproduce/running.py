@@ -127,7 +127,7 @@ def run_table(
     while rest and not session.stopped and (limit is None or session.started < limit):
         run, *rest = rest
         where = places.work / table.name / run.folder
-        with claimed(where) as mine:
+        with _stopping(session), claimed(where) as mine:
             fresh = lines.sort(table, lines.read(path)).fresh  # another process may have added to it
             if not mine:
                 say(f"{run}: another process is at it")
@@ -158,8 +158,6 @@ def _attempt(
         session.failed.append((run, str(error)))
         say(f"    failed: {error}")
         return
-    except KeyboardInterrupt:
-        line = None
     if line is None:
         session.stopped = True
         return
@@ -167,6 +165,15 @@ def _attempt(
     tidy(places.work / table.name / run.folder, places)
     session.finished.append(line)
     say(_told(line))
+
+
+@contextlib.contextmanager
+def _stopping(session: Session) -> Iterator[None]:
+    """Ctrl-C outside of training, which has its own way with it, ends the session as well and not with a traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        session.stopped = True
 
 
 @contextlib.contextmanager

@@ -63,9 +63,8 @@ class Summary:
 def summarise(table: Table, fresh: Sequence[Line]) -> list[Summary]:
     """The rows that have at least one run, in the table's order."""
     by_row = {row.name: [line for line in fresh if line.row == row.name] for row in table.rows}
-    baseline = by_row.get(table.baseline or "", [])
     return [
-        _summary(row, mine, None if row.name == table.baseline else against(mine, baseline))
+        _summary(row, mine, against(mine, by_row[baseline.name]) if (baseline := table.baseline_of(row)) else None)
         for row in table.rows
         if (mine := by_row[row.name])
     ]

@@ -6,7 +6,8 @@
     recipe = "cub-vgg16-jcf-32-8"          # every row starts from it
     folds = [0, 1]
     seeds = [0]
-    baseline = "average"                   # the row that the others are held against
+    baseline = "average"                   # the row that the others are held against; { layer = "bp" }: the one that
+                                           # has bp as its layer and is like them otherwise
 
     [set]                                  # for every row, the keys of a recipe
     train.epochs = 5
@@ -104,7 +105,7 @@ class TableFile(Strict):
     rows: list[RowSection] = []
     axes: list[AxisSection] = []
     heading: str = "row"  # of the first column, where there are no axes
-    baseline: str | None = None  # the name of a row
+    baseline: str | dict[str, str] | None = None  # a row, or an axis's value: the row that differs in that axis alone
     plot: Literal["parameters", "gflops", "ms_head"] | None = None  # what Recall@1 is drawn against
 
 
@@ -141,11 +142,25 @@ class Table:
     text: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
-    baseline: str | None
+    baseline: str | dict[str, str] | None
     plot: str | None
 
     def row(self, name: str) -> Row | None:
         return next((row for row in self.rows if row.name == name), None)
+
+    def baseline_of(self, row: Row) -> Row | None:
+        """What a row is held against: one row for all, or the one that differs in the baseline's axis alone."""
+        if isinstance(self.baseline, dict):
+            cells = [self.baseline.get(column, cell) for column, cell in zip(self.columns, row.cells, strict=False)]
+            found = self.row(" ".join(cells))
+        else:
+            found = self.row(self.baseline) if self.baseline is not None else None
+        return None if found is row else found
+
+    @property
+    def baseline_words(self) -> str:
+        """How the page calls the baseline."""
+        return " ".join(self.baseline.values()) if isinstance(self.baseline, dict) else self.baseline or ""
 
 
 def merged(content: Mapping[str, Mapping[str, Any]], *changes: Mapping[str, Mapping[str, Any]]) -> Changes:
@@ -238,8 +253,19 @@ def _check(table: Table, file: Path) -> None:
     twice = [slug for slug, count in Counter(row.slug for row in table.rows).items() if count > 1]
     if twice:
         raise ConfigError(f"{file}: two rows are called {twice[0]!r}; results are kept by name: give them two")
-    if table.baseline is not None and table.row(table.baseline) is None:
+    _check_baseline(table, file)
+
+
+def _check_baseline(table: Table, file: Path) -> None:
+    if isinstance(table.baseline, str) and table.row(table.baseline) is None:
         raise ConfigError(f"{file}: {UnknownName('baseline', table.baseline, [row.name for row in table.rows])}")
+    for axis, value in table.baseline.items() if isinstance(table.baseline, dict) else ():
+        if axis not in table.columns:
+            raise ConfigError(f"{file}: {UnknownName('axis of the baseline', axis, table.columns)}")
+        index = table.columns.index(axis)
+        known = {row.cells[index] for row in table.rows if index < len(row.cells)}
+        if value not in known:
+            raise ConfigError(f"{file}: {UnknownName(f'{axis} of the baseline', value, known)}")
 
 
 def _comment(text: str) -> tuple[str, str]:
