@@ -11,7 +11,7 @@ import pytest
 import tomllib
 
 from secondsight.errors import ConfigError, UnknownName
-from secondsight.train import reading, schedule, shipped
+from secondsight.train import assembly, reading, schedule, shipped
 from secondsight.train.recipe import Recipe, ScheduleSection
 
 
@@ -88,6 +88,9 @@ def test_every_shipped_recipe_is_valid_and_says_what_it_is(name):
     assert 20 < len(shipped.describe(file)) < 120
     assert shipped.find(str(file)) == file
     assert shipped.find(f"{name}.toml") == file
+    recipe = reading.read(file, ["model.weights=random"])
+    model, _ = assembly.build_model(recipe, classes=100)  # its names are known: backbone, stage, pooling, options
+    assert model.dim == 512
 
 
 def test_the_papers_recipe_is_the_papers():

@@ -24,6 +24,7 @@ from secondsight.cli import (
     train,
 )
 from secondsight.errors import SecondsightError
+from secondsight.memory import keep_freed
 from secondsight.version import __version__
 
 app = typer.Typer(
@@ -63,6 +64,7 @@ def _root(
 
 def main() -> None:
     """Run the command line; errors made for people are printed as a sentence, not as a traceback."""
+    keep_freed()
     try:
         app()
     except SecondsightError as error:
