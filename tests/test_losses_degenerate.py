@@ -135,3 +135,13 @@ def test_labels_outside_the_table_of_classes_are_named(name, label):
 def test_a_training_set_of_one_class_is_an_error_before_training(name):
     with pytest.raises(ConfigError, match="at least 2 classes"):
         build(name, dim=DIM, classes=1)
+
+
+@pytest.mark.parametrize("name", sorted(LOSSES))
+def test_a_loss_that_says_what_collapse_costs_says_the_truth(name):
+    loss = build(name, dim=8, classes=4)
+    if loss.collapsed is None:
+        assert name not in ("triplet", "semihard")
+        return
+    z = torch.randn(8).expand(12, 8)
+    assert loss(z, torch.arange(12) % 4).item() == pytest.approx(loss.collapsed, rel=1e-4)

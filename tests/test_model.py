@@ -45,7 +45,7 @@ def test_average_pooling_sees_all_channels_and_the_others_see_the_reduced_ones()
         {},
         {"pooling": "average", "size": 96},
         {"norm_exponent": 0.0, "pooling_options": {"first_order": True}},
-        {"freeze": "blocks3", "normalise": (8, 24)},
+        {"freeze": "blocks3", "normalise": ((8, 0.25), (24, 0.75))},
     ],
 )
 def test_a_loaded_model_gives_bit_identical_embeddings(tmp_path, options):
@@ -69,13 +69,15 @@ def test_the_fingerprint_sees_every_weight_and_every_option():
     assert len(prints) == 3
 
 
-def test_parts_are_normalised_apart_and_weighed_by_their_size():
-    model = build(normalise=(8, 24))
+def test_parts_are_normalised_apart_and_given_their_length():
+    model = build(normalise=((8, 3.0), (24, 0.5)))
     z = torch.randn(5, 32)
-    parts = [torch.nn.functional.normalize(p, dim=1) * p.shape[1] for p in z.split([8, 24], dim=1)]
+    parts = [
+        torch.nn.functional.normalize(p, dim=1) * w for p, w in zip(z.split([8, 24], dim=1), (3.0, 0.5), strict=True)
+    ]
     torch.testing.assert_close(model.normalise(z), torch.nn.functional.normalize(torch.cat(parts, 1), dim=1))
     with pytest.raises(ConfigError, match="add up to 9"):
-        build(normalise=(4, 5))
+        build(normalise=((4, 1.0), (5, 1.0)))
 
 
 def test_images_of_any_size_and_masks_work():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import tomllib
+import torch
 
 from secondsight.errors import ConfigError, UnknownName
 from secondsight.train import assembly, reading, schedule, shipped
@@ -127,3 +128,12 @@ def test_schedules_follow_their_formulas():
         [1, 1, 0.1, 0.01]
     )
     assert rate(99, name="constant", warmup=0.0) == 1.0
+
+
+@pytest.mark.parametrize("name", ["hdc", "bier", "triplet"])
+def test_the_model_puts_the_parts_together_as_the_loss_says(name):
+    recipe = reading.make({"model": {"weights": "random", "dim": 12}, "loss": {"name": name}})
+    model, loss = assembly.build_model(recipe, classes=5)
+    z = torch.randn(4, 12)
+    expected = torch.nn.functional.normalize(loss.transform_at_test(z), dim=1)
+    torch.testing.assert_close(model.normalise(z), expected)

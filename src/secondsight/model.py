@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from secondsight import backbones, files, pooling
 from secondsight.backbones import Backbone
 from secondsight.errors import ConfigError, SecondsightError, WeightsError, nearest
+from secondsight.functional.pairs import unit_parts
 from secondsight.pooling import POOLINGS, Pooling, family
 from secondsight.pooling.contract import Features, Grid
 from secondsight.reduction import Reduction
@@ -55,10 +56,8 @@ class ModelConfig(Strict):
     pooling: PoolingConfig = PoolingConfig()
     size: int | None = None  # pixels a side of the images it was trained with; without it the backbone's own
     keep: int | None = None  # numbers left of an image by a linear map after the pooling (see `secondsight compress`)
-    normalise: tuple[int, ...] = ()
-    """Sizes of the parts that are normalised apart and weighed by their size (an ensemble's); () normalises the
-    whole.
-    """
+    normalise: tuple[tuple[int, float], ...] = ()
+    """Parts that are normalised apart, with the length each is given (an ensemble's); () normalises the whole."""
 
 
 class Embedder(nn.Module):
@@ -71,9 +70,9 @@ class Embedder(nn.Module):
         self.reduction = reduction
         self.pooling = pooling
         self.keep = nn.Parameter(torch.eye(pooling.out_dim, config.keep)) if config.keep else None
-        parts = config.normalise
-        if parts and sum(parts) != self.dim:
-            raise ConfigError(f"the parts {list(parts)} to normalise add up to {sum(parts)}, not to {self.dim}")
+        sizes = [size for size, _ in config.normalise]
+        if sizes and sum(sizes) != self.dim:
+            raise ConfigError(f"the parts {sizes} to normalise add up to {sum(sizes)}, not to {self.dim}")
 
     @classmethod
     def build(
@@ -88,7 +87,7 @@ class Embedder(nn.Module):
         norm_exponent: float = 1.0,
         learn_exponent: bool = False,
         size: int | None = None,
-        normalise: tuple[int, ...] = (),
+        normalise: tuple[tuple[int, float], ...] = (),
         backbone_options: dict[str, Any] | None = None,
         pooling_options: dict[str, Any] | None = None,
     ) -> Embedder:
@@ -103,7 +102,7 @@ class Embedder(nn.Module):
                 all.
             norm_exponent, learn_exponent: See ``Reduction``.
             size: Pixels a side of the images it is meant for; None for the backbone's own.
-            normalise: Sizes of parts that are normalised apart; () for the whole.
+            normalise: Parts that are normalised apart, each its size and the length it is given; () for the whole.
             pooling_options: The pooling's own keywords.
         """
         if isinstance(backbone, str):
@@ -155,10 +154,10 @@ class Embedder(nn.Module):
         return features if self.reduction is None else self.reduction(features)
 
     def normalise(self, z: Float[Tensor, "b out"]) -> Float[Tensor, "b out"]:
-        """ℓ2; with parts, each part ℓ2-normalised and weighed by its size, then the whole ℓ2-normalised."""
+        """ℓ2; with parts, each part ℓ2-normalised and given its length, then the whole ℓ2-normalised."""
         if self.config.normalise:
-            parts = z.split(list(self.config.normalise), dim=-1)
-            z = torch.cat([nn.functional.normalize(p, dim=-1) * p.shape[-1] for p in parts], dim=-1)
+            sizes, lengths = zip(*self.config.normalise, strict=True)
+            z = unit_parts(z, sizes, lengths)
         return nn.functional.normalize(z, dim=-1)
 
     @property

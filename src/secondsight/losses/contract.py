@@ -71,6 +71,11 @@ class Loss(nn.Module):
         """How the embedding is put together at test time; empty where it is used as it is."""
         return ()
 
+    @property
+    def collapsed(self) -> float | None:
+        """The loss of a batch that has collapsed to one point, where that is the same number for every batch."""
+        return None
+
     def transform_at_test(self, z: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
         """The embedding to search with."""
         if not self.parts:

@@ -28,6 +28,10 @@ class Triplet(Loss):
     def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
         return all_triplets(unit(z), labels, margin=self.margin)
 
+    @property
+    def collapsed(self) -> float:
+        return self.margin  # every hinge is relu(s − s + margin)
+
 
 class SemiHard(Loss):
     """The triplet loss over semi-hard triplets: negatives less similar than the positive, but by less than the margin.
@@ -62,3 +66,7 @@ class SemiHard(Loss):
         if self.negatives == "all":
             return semihard_triplets(unit(z), labels, margin=self.margin)
         return hardest_semihard_triplets(unit(z), labels, margin=self.margin, fallback=self.fallback)
+
+    @property
+    def collapsed(self) -> float | None:
+        return self.margin if self.negatives == "hardest" and self.fallback else None  # nothing is semi-hard there

@@ -56,7 +56,7 @@ class Watch:
     """Looks at every step and every validation, and says each kind of trouble once."""
 
     def __init__(self, loss: Loss):
-        self.margin = getattr(loss, "margin", None) if loss.proxies is None else None
+        self.collapsed = loss.collapsed
         self.said: list[str] = []
         self.stuck = 0
         self.best = 0.0
@@ -70,12 +70,12 @@ class Watch:
                 f"the embedding is collapsing: at step {step} all images of the batch point the same way (mean cosine "
                 f"{cosine:.4f}); {_TRY}",
             )
-        at_margin = self.margin is not None and abs(outcome.loss - self.margin) < 1e-3 * abs(self.margin)
+        at_margin = self.collapsed is not None and abs(outcome.loss - self.collapsed) < 1e-3 * abs(self.collapsed)
         self.stuck = self.stuck + 1 if at_margin else 0
         if self.stuck >= STUCK:
             found += self._once(
                 "margin",
-                f"the loss has been its margin ({self.margin}) for {STUCK} steps up to step {step}: positives and "
+                f"the loss has been its margin ({self.collapsed}) for {STUCK} steps up to step {step}: positives and "
                 f"negatives are equally far, so nothing is learned; {_TRY}",
             )
         return found
