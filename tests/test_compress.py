@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
+from typer.testing import CliRunner
 
+import data_layouts as layouts
+import secondsight
 from secondsight import Embedder
+from secondsight.cli.main import app
 from secondsight.compress import Sample, compress
 from secondsight.errors import ConfigError
 from secondsight.functional.compression import from_bits, principal_axes, share_projectors, to_bits, to_int8
@@ -173,3 +179,28 @@ def test_what_cannot_be_is_said(sample, pooling, asked, message):
         compress(model(pooling), sample=sample, **asked)
     with pytest.raises(ConfigError, match="need sample images"):
         compress(model(), dim=3)
+
+
+def test_the_command_looks_at_training_classes_and_judges_by_held_out_ones(tmp_path, monkeypatch):
+    from secondsight.cli import compress as verb
+
+    layouts.folder(tmp_path / "photos", dict.fromkeys("abcdef", 3))
+    model = Embedder.build(
+        backbone="efficientnet-lite0", weights="random", pooling="jcf-6", dim=16, reduce=8, size=32, norm_exponent=0.0
+    )
+    model.save(tmp_path / "large")
+    looked_at = []
+    sample = verb._sample
+    monkeypatch.setattr(verb, "_sample", lambda m, images, *rest: looked_at.append(images) or sample(m, images, *rest))
+    words = ["compress", tmp_path / "large", "--projectors", 2, "--dim", 8, "--data", tmp_path / "photos"]
+    done = CliRunner().invoke(app, [*map(str, words), "--split", "validation"])
+    assert done.exit_code == 0, done.output
+    assert looked_at[0].classes == ("a", "b", "c")
+    small = secondsight.load(tmp_path / "large-r2-d8")
+    assert (small.config.pooling.name, small.dim) == ("jcf-6-2", 8)
+    figures = json.loads((tmp_path / "large-r2-d8" / "compression.json").read_text())["figures"]
+    assert [row["bytes"] for row in figures] == [64, 32, 8, 1]
+    assert all(0 <= row["recall@1"] <= 1 for row in figures)
+    refused = CliRunner().invoke(app, ["compress", str(tmp_path / "large"), "--dim", "8"])
+    assert isinstance(refused.exception, ConfigError)
+    assert "need sample images" in str(refused.exception)

@@ -1,9 +1,7 @@
 """A trained model made smaller: shared projectors in closed form, fewer output numbers, and what that costs.
 
-jcf-N → jcf-N-R     the best R shared projectors for the N that were learned
-(``functional.compression.share_projectors``) D → K numbers       the K principal axes of the embeddings, folded into
-the last linear map where the pooling ends in
-one
+jcf-N → jcf-N-R    the best R shared projectors for the N that were learned (``functional.compression``)
+D → K numbers      the K principal axes of the embeddings, folded into the last linear map where there is one
 """
 
 from __future__ import annotations

@@ -20,9 +20,11 @@ def compress(
     data: str = typer.Option(
         None, help="Images: they weigh codewords by their use, give the principal axes, and, with labels, the recall."
     ),
-    split: str = typer.Option("all", help="Which part of DATA: all, train, validation, test."),
+    split: str = typer.Option(
+        "all", help="Which part of DATA: all, train, validation, test. The last two are looked at only for the recall."
+    ),
     images: int = typer.Option(
-        1000, min=1, help="Images that are looked at to compress (all are used for the recall)."
+        1000, min=1, help="Images that are looked at to compress; with --split validation or test, of training classes."
     ),
     steps: int = typer.Option(
         0, min=0, help="Steps of fine-tuning towards the large model's embeddings; no labels needed."
@@ -48,8 +50,8 @@ def compress(
     large = load(model)
     pictures = sample = None
     if data is not None:
-        pictures = _open(data, split)
-        sample = _sample(large, pictures, images, seed)
+        seen, pictures = _open(data, split)
+        sample = _sample(large, seen, images, seed)
     small, change = compression.compress(large, projectors=projectors, dim=dim, sample=sample, steps=steps, seed=seed)
     target = out or model.with_name(model.name + "".join(_suffixes(projectors, dim)))
     if target.exists() and target.resolve() == model.resolve():
@@ -79,9 +81,15 @@ def _suffixes(projectors: int | None, dim: int | None) -> list[str]:
 
 
 def _open(data: str, split: str):
+    """Images to look at, and images to judge by: training classes and held-out ones where the split has both."""
     from secondsight.data import open as open_images
+    from secondsight.data import splits
 
-    return open_images(data, split=split)
+    if split not in ("validation", "test"):
+        images = open_images(data, split=split)
+        return images, images
+    cut = splits(data, "validation" if split == "validation" else "standard")
+    return cut.train, cut.eval
 
 
 def _sample(model, pictures, count: int, seed: int):
