@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import itertools
 import random
+import unicodedata
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,15 +42,17 @@ def pictures() -> Path:
 def table(path: Path, *, emoji: int = 200, seed: int = 0) -> Path:
     """A table of ``emoji`` emoji that all vendors have drawn, each its own way: path, label, split. Nothing is copied.
 
-    Some files of the package are copies of another vendor's; finding a copy would be no feat.
+    Some files of the package are copies of another vendor's; finding a copy would be no feat. Emoji of several code
+    points are skin tones and flags of the others.
     """
     root = pictures()
     drawn: dict[str, list[Path]] = defaultdict(list)
     for vendor in VENDORS:
         for picture in sorted((root / vendor).glob("U+*.png")):
-            drawn[picture.stem].append(picture)
+            if (name := _name(picture.stem)) is not None:
+                drawn[name].append(picture)
     names = sorted(name for name, by in drawn.items() if len(by) == len(VENDORS))
-    random.Random(seed).shuffle(names)  # neighbours in Unicode look alike: skin tones, flags
+    random.Random(seed).shuffle(names)
     chosen = itertools.islice((name for name in names if _all_differ(drawn[name])), emoji)
     with files.replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle)
@@ -58,6 +61,16 @@ def table(path: Path, *, emoji: int = 200, seed: int = 0) -> Path:
             part = "train" if number < emoji // 2 else "val"
             writer.writerows((picture, name, part) for picture in drawn[name])
     return path
+
+
+def _name(stem: str) -> str | None:
+    """What Unicode calls it; None for a sequence of code points.
+
+    >>> _name("U+1F6F7"), _name("U+1F93E-U+1F3FE")
+    ('sled', None)
+    """
+    code = stem.removeprefix("U+")
+    return None if "-" in code else unicodedata.name(chr(int(code, 16)), code).lower()
 
 
 def _all_differ(pictures: list[Path]) -> bool:
