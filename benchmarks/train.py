@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 
 from measure import console, table, verdict
+from secondsight.memory import keep_freed
 from secondsight.train import reading
 from secondsight.train.assembly import Parts, assemble, make_fabric
 from secondsight.train.display import Display
@@ -124,6 +125,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.quick:
         options.batch, options.repeats, options.steps = 32, 3, 2
+    keep_freed()  # as the command line does; both sides of every ratio gain by it
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         pictures = write_pictures(place / "pictures", classes=16, images=16)
