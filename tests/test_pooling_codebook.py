@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from secondsight.errors import ConfigError, DataError, RunError, SecondsightError, ShapeError, UnknownName
+from secondsight.functional import blocks
+from secondsight.functional.normalise import l2, signed_power
 from secondsight.pooling.codebook import Codebook
 from secondsight.pooling.fisher import FisherNet, FisherVector
 from secondsight.pooling.mfa import MFAFV, MFAFVNet
@@ -58,6 +60,24 @@ def fitted(name: str, dtype: torch.dtype = torch.float64, **options) -> Codebook
 @pytest.fixture(params=list(NAMES))
 def name(request) -> str:
     return request.param
+
+
+@pytest.mark.parametrize("power", [0.1, 0.5, 1.0])
+def test_the_power_normalisation_is_its_two_steps_both_ways(power, monkeypatch):
+    monkeypatch.setattr(blocks, "PIECE", 16)  # two vectors at a time
+    z = torch.randn(5, 8, dtype=torch.float64)
+    z[1], z[2, :4] = 0, 0
+    torch.testing.assert_close(blocks.power_l2(z, power), l2(signed_power(z, power)))
+    g = torch.randn_like(z)
+    ours, plain = z.clone().requires_grad_(), z.clone().requires_grad_()
+    blocks.power_l2(ours, power).backward(g)
+    l2(signed_power(plain, power)).backward(g)
+    assert ours.grad is not None
+    assert plain.grad is not None
+    torch.testing.assert_close(ours.grad, plain.grad)
+    away_from_zero = torch.randn(3, 4, dtype=torch.float64).exp().requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: blocks.power_l2(z, power), (away_from_zero,))
+    assert torch.autograd.gradgradcheck(lambda z: blocks.power_l2(z, power), (away_from_zero,))
 
 
 @pytest.mark.parametrize("normalise", ["none", "l2", "sqrt-l2", "power-l2", "intra-l2"])
