@@ -119,7 +119,7 @@ LIMITS: dict[str, Callable[[], Limit]] = {
     "vlat-16": lambda: together(
         "assign, project, Gram",
         assignment((1, ROWS, D, 16)),
-        products("", (1, ROWS, D, 32), (B, 32, L, 32), constant=True),
+        products("", (16, ROWS // 16, D, 32), (16 * B, 32, L // 16, 32), constant=True),
     ),
     "sta-8": lambda: together(
         "project, pairs", products("", (1, ROWS, D, 16), constant=True), products("", (B, 128, L, 128))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from secondsight.errors import ConfigError, DataError, ShapeError
-from secondsight.functional.shifts import half_plane, shift_sum
+from secondsight.functional.shifts import half_plane, own_pair_tensors, pair_tensors, shift_sum, spread
 from secondsight.functional.tensors import half
 from secondsight.pooling.sta import ISTA, STA
 from secondsight.pooling.vlat import VLAT
@@ -138,6 +138,23 @@ def test_shift_sum_adds_neighbours_and_transposes_to_the_opposite():
     torch.testing.assert_close(out[0, 2, 0], z[0, 2, 0])
     assert torch.autograd.gradcheck(lambda z: shift_sum(z, ((1, -1), (0, 2))), (z,))
     assert torch.autograd.gradgradcheck(lambda z: shift_sum(z, ((1, -1), (0, 2))), (z,))
+
+
+@pytest.mark.parametrize("shifts", [((0, 0),), ((0, 0), (0, 1), (1, -1)), ((2, 0), (0, 0), (0, 0), (9, 9))])
+@pytest.mark.parametrize("n", [1, 5, 20])
+def test_pairs_of_own_codewords_are_those_of_the_spread_maps_both_ways(n, shifts):
+    y = torch.randn(3, 12, 2, dtype=torch.float64, requires_grad=True)
+    words, mask = torch.randint(0, n, (3, 12)), torch.rand(3, 12) > 0.2
+    plain = pair_tensors(spread(y, words, n, mask), (4, 3), shifts, n)
+    ours = own_pair_tensors(y, words, n, mask, (4, 3), shifts)
+    torch.testing.assert_close(ours, plain)
+    with torch.no_grad():
+        torch.testing.assert_close(own_pair_tensors(y, words, n, mask, (4, 3), shifts), plain)
+    weight = torch.randn_like(plain)
+    back, expected = (torch.autograd.grad((t * weight).sum(), y)[0] for t in (ours, plain))
+    torch.testing.assert_close(back, expected)
+    if n < 20:
+        assert torch.autograd.gradgradcheck(lambda y: own_pair_tensors(y, words, n, mask, (4, 3), shifts), (y,))
 
 
 @pytest.mark.parametrize("cls", [STA, ISTA])

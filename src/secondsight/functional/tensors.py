@@ -8,7 +8,7 @@ the number of codewords; no outer product of a single location is ever stored.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from bisect import bisect_left
 from typing import NamedTuple
 
 import torch
@@ -55,11 +55,25 @@ class _RoutedLinear(torch.autograd.Function):
     def backward(ctx, *grads):
         (g,) = grads
         order, weight = ctx.saved_tensors
-        # locations that were masked out are in no route: only then is there something to zero
-        dx = g.new_empty(ctx.shape) if len(order) == ctx.shape[0] else g.new_zeros(ctx.shape)
-        for w, rows, part in zip(weight, order.split(ctx.sizes), g.split(ctx.sizes), strict=True):
-            dx.index_copy_(0, rows, part @ w.T)
-        return dx, None, None, None, None
+        dx = g.new_empty(len(order), ctx.shape[1])
+        for w, part, out in zip(weight, g.split(ctx.sizes), dx.split(ctx.sizes), strict=True):
+            out.copy_(part @ w.T) if torch.is_grad_enabled() else torch.mm(part, w.T, out=out)
+        if len(order) == ctx.shape[0]:
+            return (
+                unrouted(dx, order),
+                None,
+                None,
+                None,
+                None,
+            )  # faster than copying each product's rows to their places
+        return g.new_zeros(ctx.shape).index_copy_(0, order, dx), None, None, None, None
+
+
+def unrouted(t: Float[Tensor, "m p"], order: Int[Tensor, " m"]) -> Float[Tensor, "m p"]:
+    """Rows in a route's order, back in that of the locations, none of which is masked out."""
+    back = torch.empty_like(order)
+    back[order] = torch.arange(len(back), device=back.device)
+    return t.index_select(0, back)
 
 
 def routed_linear(
@@ -91,42 +105,54 @@ class _RunGrams(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, y, runs):
-        (n, b), p = runs.shape, y.shape[1]
-        ctx.groups, ctx.shape = list(_like_runs(runs, len(y))), (b, n)
+        (n, b), (m, p) = runs.shape, y.shape
         ctx.save_for_backward(y)
-        out = y.new_zeros(b * n, p * (p + 1) // 2)
-        for places, rows in ctx.groups:
-            group = _gathered(y, rows)
-            out.index_copy_(0, places, half(group.transpose(1, 2) @ group))
-        return out.view(b, n, -1)
+        ctx.places, ctx.groups = like_runs(runs, m)
+        padded = torch.cat([y, y.new_zeros(1, p)])
+        grams = y.new_empty(len(ctx.places), p, p)
+        for rows, out in zip(ctx.groups, split_like(grams, ctx.groups), strict=True):
+            group = _gathered(padded, rows)
+            torch.bmm(group.transpose(1, 2), group, out=out)
+        return y.new_zeros(b * n, p * (p + 1) // 2).index_copy_(0, ctx.places, half(grams)).view(b, n, -1)
 
     @staticmethod
     def backward(ctx, *grads):
         (y,) = ctx.saved_tensors
-        g = grads[0].flatten(0, 1)
-        dy = torch.cat([y, y[:1]])  # one row more, where the padding's gradients go
-        for places, rows in ctx.groups:
-            group = _gathered(y, rows)
-            dy.index_copy_(0, rows.flatten(), (group @ _unfolded(g.index_select(0, places), y.shape[1])).flatten(0, 1))
+        m, p = y.shape
+        d = _unfolded(grads[0].flatten(0, 1).index_select(0, ctx.places), p)
+        dy = y.new_empty(m + 1, p)  # one row more, where the padding's gradients go
+        for rows, own in zip(ctx.groups, split_like(d, ctx.groups), strict=True):
+            group = _gathered(y, rows.clamp_max(m - 1))  # what stands in for the padding does not matter here
+            dy.index_copy_(0, rows.flatten(), (group @ own).flatten(0, 1))
         return dy[:-1], None
 
 
-def _like_runs(runs: Tensor, m: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Runs of 1, of 2 to 3, of 4 to 7 … rows: their places (image, codeword), and their rows, with m for padding."""
+def like_runs(runs: Int[Tensor, "n b"], m: int) -> tuple[Int[Tensor, " r"], list[Int[Tensor, "some length"]]]:
+    """The places (image, codeword) of runs that are not empty, short ones first, and the rows of these in groups.
+
+    A group has runs of 1, of 2 to 3, of 4 to 7 … rows, padded to the longest it may have with the row m.
+    """
     n, b = runs.shape
-    lengths = runs.flatten()
-    starts = lengths.cumsum(0) - lengths
-    low, longest = 1, int(lengths.max()) if len(lengths) else 0
-    while low <= longest:
-        some = ((lengths >= low) & (lengths < 2 * low)).nonzero().flatten()
-        step = torch.arange(min(2 * low - 1, longest), device=runs.device)
-        yield some % b * n + some // b, torch.where(step < lengths[some, None], starts[some, None] + step, m)
-        low *= 2
+    lengths, order = runs.flatten().sort()
+    sizes, starts = lengths.tolist(), (runs.flatten().cumsum(0) - runs.flatten())[order]
+    first = begin = bisect_left(sizes, 1)
+    low, groups = 1, []
+    while begin < len(sizes):
+        end = bisect_left(sizes, 2 * low)
+        step = torch.arange(min(2 * low - 1, sizes[-1]), device=runs.device)
+        groups.append(torch.where(step < lengths[begin:end, None], starts[begin:end, None] + step, m))
+        begin, low = end, 2 * low
+    places = order[first:]
+    return places % b * n + places // b, groups
+
+
+def split_like(t: Tensor, groups: list[Tensor]) -> tuple[Tensor, ...]:
+    """What belongs to the runs of each group."""
+    return t.split([len(group) for group in groups]) if groups else ()
 
 
 def _gathered(y: Tensor, rows: Tensor) -> Tensor:
-    padded = torch.cat([y, y.new_zeros(1, y.shape[1])])
-    return padded.index_select(0, rows.flatten()).view(*rows.shape, y.shape[1])
+    return y.index_select(0, rows.flatten()).view(*rows.shape, y.shape[1])
 
 
 def _unfolded(g: Tensor, p: int) -> Tensor:
@@ -134,8 +160,8 @@ def _unfolded(g: Tensor, p: int) -> Tensor:
     rows, columns = torch.triu_indices(p, p, device=g.device)
     place = torch.empty(p, p, dtype=torch.long, device=g.device)
     place[rows, columns] = place[columns, rows] = torch.arange(len(rows), device=g.device)
-    scale = g.new_full((p, p), math.sqrt(2)).fill_diagonal_(2)
-    return g.index_select(1, place.flatten()).view(len(g), p, p) * scale
+    scale = g.new_full((len(rows),), math.sqrt(2)).masked_fill_(rows == columns, 2)
+    return (g * scale).index_select(1, place.flatten()).view(len(g), p, p)
 
 
 def half(t: Float[Tensor, "*s p p"]) -> Float[Tensor, "*s q"]:
@@ -147,4 +173,4 @@ def half(t: Float[Tensor, "*s p p"]) -> Float[Tensor, "*s q"]:
     p = t.shape[-1]
     rows, columns = torch.triu_indices(p, p, device=t.device)
     scale = t.new_full((len(rows),), math.sqrt(2)).masked_fill(rows == columns, 1)
-    return t.flatten(-2).index_select(-1, rows * p + columns) * scale
+    return t.flatten(-2).index_select(-1, rows * p + columns).mul_(scale)

@@ -17,8 +17,8 @@ from torch import Tensor
 from secondsight.errors import ConfigError, DataError, ShapeError
 from secondsight.functional.normalise import l2
 from secondsight.functional.residuals import nearest_codeword
-from secondsight.functional.shifts import half_plane, local_pair_tensors, pair_tensors, spread
-from secondsight.functional.tensors import own_linear, route, routed_linear
+from secondsight.functional.shifts import half_plane, local_pair_tensors, own_pair_tensors, spread
+from secondsight.functional.tensors import own_linear, route, routed_linear, unrouted
 from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, set_values
 from secondsight.pooling.contract import Features, Grid
 from secondsight.pooling.fitting import kmeans
@@ -74,8 +74,7 @@ class _SpatialTensors(Codebook):
     ) -> Float[Tensor, "b pairs dims"]:
         grid = self._grid(x, grid)
         words, y = self.described(x, mask)
-        z = spread(y, words, self.codewords, mask)
-        return pair_tensors(z, grid, self.shifts, self.codewords).flatten(3).flatten(1, 2)
+        return own_pair_tensors(y, words, self.codewords, mask, grid, self.shifts).flatten(3).flatten(1, 2)
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
@@ -185,14 +184,14 @@ class ISTA(_SpatialTensors):
         totals, pairs = torch.zeros_like(self.mean_tensors, dtype=torch.float64), self.mean_tensors.new_zeros(1)
         for x in track(_images(features, grid), "mean tensors"):
             words, y = self.described(x.to(self.axes), None)
-            totals += pair_tensors(spread(y, words, self.codewords), grid, self.shifts, self.codewords).sum(0)
+            totals += own_pair_tensors(y, words, self.codewords, None, grid, self.shifts).sum(0)
             pairs = pairs + self._pairs(words, None, grid, self.axes).sum(0)
         return totals / pairs.clamp_min(1)
 
     def _pairs(self, words: Tensor, mask: Tensor | None, grid: Grid, like: Tensor) -> Tensor:
         """How many pairs of locations stand behind every T_ij: (b, n, n, 1, 1)."""
         ones = torch.ones(*words.shape, 1, dtype=like.dtype, device=like.device)
-        return pair_tensors(spread(ones, words, self.codewords, mask), grid, self.shifts, self.codewords)
+        return own_pair_tensors(ones, words, self.codewords, mask, grid, self.shifts)
 
     def described(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None
@@ -202,18 +201,17 @@ class ISTA(_SpatialTensors):
         if torch.compiler.is_exporting():
             return words, own_linear(x, words, self.axes, offsets)
         routes = route(words, self.codewords)
-        y = routed_linear(x, routes, self.axes, offsets)
-        back = torch.empty_like(routes.order)
-        back[routes.order] = torch.arange(len(back), device=back.device)
-        return words, y.index_select(0, back).view(*words.shape, self.dim)
+        y = unrouted(routed_linear(x, routes, self.axes, offsets), routes.order)
+        return words, y.view(*words.shape, self.dim)
 
     def sums(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b pairs dims"]:
         grid = self._grid(x, grid)
         words, y = self.described(x, mask)
-        tensors = pair_tensors(spread(y, words, self.codewords, mask), grid, self.shifts, self.codewords)
-        return (tensors - self._pairs(words, mask, grid, x) * self.mean_tensors).flatten(3).flatten(1, 2)
+        tensors = own_pair_tensors(y, words, self.codewords, mask, grid, self.shifts)
+        pairs = self._pairs(words, mask, grid, x)
+        return torch.addcmul(tensors, pairs, self.mean_tensors, value=-1).flatten(3).flatten(1, 2)
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
