@@ -24,6 +24,12 @@ def _seeded():
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory):
+    """Features that tests compute stay out of the user's cache; processes that tests start inherit it."""
+    os.environ["SECONDSIGHT_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture
 def unchecked():
     """Run without the shape checks of the tests: as a user would, whom our own messages must help."""
