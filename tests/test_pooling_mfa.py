@@ -7,7 +7,16 @@ import torch
 from torch.distributions import MultivariateNormal
 
 from secondsight.errors import ConfigError, UnknownName
-from secondsight.functional.factors import covariances, information, mfa_posteriors
+from secondsight.functional import factors
+from secondsight.functional.factors import (
+    Maps,
+    covariances,
+    information,
+    mfa_maps,
+    mfa_posteriors,
+    posterior_moments,
+    weighted_moments,
+)
 from secondsight.pooling.em import fit_mixture
 from secondsight.pooling.fisher import FisherVector
 from secondsight.pooling.mfa import MFAFV, MFAFVNet
@@ -55,6 +64,28 @@ def test_log_joint_is_that_of_dense_gaussians():
     joint, _ = mfa_posteriors(x, weights, means, cov)
     torch.testing.assert_close(joint.logsumexp(1), log_likelihood(x, weights, means, loadings, noise))
     torch.testing.assert_close(pooling(mfa()).posteriors(x[None])[0], joint.softmax(1))
+
+
+def test_moments_in_pieces_are_those_of_the_posteriors_both_ways(monkeypatch):
+    monkeypatch.setattr(factors, "PIECE", 2 * 6 * D)  # two images at a time
+    weights, means, loadings, noise = mfa(0.5)
+    x = draw(30, weights, means, loadings, noise).view(5, 6, D).requires_grad_()
+    share = torch.rand(5, 6, dtype=torch.float64)
+    centre = means.mean(0)
+    maps = mfa_maps(weights, means - centre, covariances(loadings, noise))
+    totals, sums = posterior_moments(x, centre, share, maps)
+    joint, rr = mfa_posteriors(x, weights, means, covariances(loadings, noise))
+    plain = weighted_moments(x - centre, joint.softmax(-1) * share[..., None], rr)
+    torch.testing.assert_close(totals, plain.totals.permute(1, 2, 0))
+    torch.testing.assert_close(sums, plain.sums.permute(1, 2, 0, 3))
+
+    def moments(x, m, o, p):
+        return posterior_moments(x, centre, share, Maps(m, o, p))
+
+    inputs = (x, *(t.requires_grad_() for t in maps))
+    assert torch.autograd.gradcheck(moments, inputs, fast_mode=True)
+    assert torch.autograd.gradcheck(lambda x: moments(x, *(t.detach() for t in maps)), (x,))
+    assert torch.autograd.gradgradcheck(moments, inputs, fast_mode=True)
 
 
 def test_inverse_and_determinant_are_those_of_the_dense_covariance():

@@ -6,8 +6,6 @@ NIPS 2016. MFAFVNet: Li, Dixit & Vasconcelos, "Deep scene image classification w
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -16,9 +14,10 @@ from secondsight.errors import ConfigError, UnknownName
 from secondsight.functional.factors import (
     covariances,
     information,
+    mfa_maps,
     mfa_posteriors,
     mfa_scores,
-    weighted_moments,
+    posterior_moments,
 )
 from secondsight.functional.residuals import masked
 from secondsight.pooling.codebook import (
@@ -27,7 +26,6 @@ from secondsight.pooling.codebook import (
     Codebook,
     at_least_one,
     counted,
-    in_pieces,
     positive,
     set_values,
 )
@@ -35,9 +33,6 @@ from secondsight.pooling.contract import Features, Grid
 
 SCALINGS = ("diagonal", "none")
 """diagonal: scores over the root of their Fisher information, as in Fisher vectors · none: the plain scores (2016)."""
-
-
-Scores = Callable[[Tensor, "Tensor | None", bool], Tensor]
 
 
 class _FactorAnalysers(Codebook):
@@ -96,34 +91,27 @@ class _FactorAnalysers(Codebook):
         joint, _ = mfa_posteriors(x - centre, weights, mu - centre, covariances(loadings, noise))
         return masked(joint.softmax(-1), mask)
 
-    def _scores(self) -> Scores:
-        """The function from local features to blocks, with all that does not depend on them computed once."""
+    def _scores(self, x: Float[Tensor, "b l d"], share: Float[Tensor, "b l"]) -> Float[Tensor, "b blocks d"]:
+        """Σ over each image's locations of their scores, every location counting as its share."""
         weights, mu, loadings, noise = self._values()
         centre = (weights @ mu).detach()  # from x and μ alike: it changes nothing but the rounding
         mu, cov = mu - centre, covariances(loadings, noise)
-        scale = information(weights, cov).rsqrt()[:, None] if self.scaling == "diagonal" else None
-
-        def scores(x: Tensor, mask: Tensor | None, alone: bool) -> Tensor:
-            count, x = counted(x, mask), x - centre
-            joint, rr = mfa_posteriors(x, weights, mu, cov)
-            parts = (x, masked(joint.softmax(-1), mask) / count, rr)
-            if alone:  # every location as an image of its own
-                parts = tuple(part.flatten(0, 1)[:, None] for part in parts)
-            g = mfa_scores(cov, mu, weighted_moments(*parts))
-            return (g if scale is None else g * scale).transpose(0, 1).flatten(1, 2)
-
-        return scores
+        g = mfa_scores(cov, mu, *posterior_moments(x, centre, share, mfa_maps(weights, mu, cov)))
+        if self.scaling == "diagonal":
+            g = g * information(weights, cov).rsqrt()[:, :, None]
+        return g.permute(2, 0, 1, 3).flatten(1, 2)
 
     def sums(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b blocks d"]:
-        scores = self._scores()
-        return in_pieces(lambda x, mask: scores(x, mask, False), x, mask)
+        return self._scores(x, _shares(x, mask))
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b l blocks d"]:
-        return self._scores()(x, mask, True).unflatten(0, x.shape[:2])
+        # every location as an image of its own
+        alone = self._scores(x.flatten(0, 1)[:, None], _shares(x, mask).flatten()[:, None])
+        return alone.unflatten(0, x.shape[:2])
 
     def flops(self, locations: int) -> int:
         n, f, d = self.codewords, self.factors, self.in_dim
@@ -199,3 +187,8 @@ class MFAFVNet(_FactorAnalysers):
         noise: Float[Tensor, "n d"],
     ) -> None:
         set_values(self, log_weights=weights.log(), means=means, loadings=loadings, log_noise=noise.log())
+
+
+def _shares(x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None) -> Float[Tensor, "b l"]:
+    """What each location counts in a mean over its image's real ones."""
+    return (masked(torch.ones_like(x[..., :1]), mask) / counted(x, mask))[..., 0]
