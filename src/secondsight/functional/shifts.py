@@ -19,7 +19,7 @@ from secondsight.functional.tensors import like_runs, route, split_like
 Shift = tuple[int, int]
 """(rows down, columns right)."""
 
-SMALL = 16
+SMALL = 8
 """Codewords up to which one product with all the zeros takes less time than leaving them out, without a gradient."""
 
 
