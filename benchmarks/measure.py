@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -45,9 +46,15 @@ def peak_memory(run: Callable[[], object]) -> int:
     return _status("VmHWM") - before
 
 
-def in_fresh_process(script: str, *arguments: str) -> dict:
-    """Run ``script`` with ``arguments``; its last line of output is JSON."""
-    done = subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True, check=False)
+def in_fresh_process(script: str, *arguments: str, **environment: str) -> dict:
+    """Run ``script`` with ``arguments`` and more ``environment``; its last line of output is JSON."""
+    done = subprocess.run(
+        [sys.executable, script, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | environment,
+    )
     if done.returncode:
         raise RuntimeError(f"{script} {' '.join(arguments)} failed:\n{done.stderr}")
     return json.loads(done.stdout.strip().splitlines()[-1])

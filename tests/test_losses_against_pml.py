@@ -62,7 +62,7 @@ def test_the_mined_negative_is_the_hardest_of_the_cubic_miners_semihard_ones():
 
 def test_lifted_agrees_without_its_positive_by_negative_table():
     z, labels = batch()
-    assert_agree(made("lifted")(z, labels), pml.LiftedStructureLoss()(z, labels), z)
+    assert_agree(made("lifted", radius=1.0)(z, labels), pml.LiftedStructureLoss()(z, labels), z)
 
 
 def test_histogram_agrees_where_theirs_does_not_crash():

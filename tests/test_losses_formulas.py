@@ -83,7 +83,7 @@ def contrastive(loss, z, y):
 
 
 def lifted(loss, z, y):
-    d, terms = distances(z), []
+    d, terms = [[loss.radius * entry for entry in row] for row in distances(z)], []
     for i, j in positive_pairs(y):
         pull = sum(math.exp(loss.margin - d[i][k]) for k in range(len(y)) if y[k] != y[i])
         pull += sum(math.exp(loss.margin - d[j][k]) for k in range(len(y)) if y[k] != y[j])
@@ -117,6 +117,8 @@ def histogram(loss, z, y):
 
 
 def npair(loss, z, y):
+    if loss.length is not None:
+        z = torch.stack([loss.length * row / math.sqrt(float(row @ row)) for row in z])
     terms = [
         math.log(1 + sum(math.exp(float(z[a] @ z[n] - z[a] @ z[p])) for n in range(len(y)) if y[n] != y[a]))
         for a, p in positive_pairs(y)
@@ -272,6 +274,7 @@ CASES = {
     "histogram": (histogram, {"bins": 20}),
     "npair": (npair, {}),
     "npair, one": (npair_one, {"pairs": "one"}),
+    "npair, of one length": (npair, {"length": 3.0}),
     "margin": (margin, {}),
     "proxy-nca": (proxy_nca, {}),
     "proxy-anchor": (proxy_anchor, {}),

@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from secondsight.errors import DataError, UnknownName
-from secondsight.functional.pairs import mean_or_zero, pair_masks
-from secondsight.losses.contract import Expects, Loss
+from secondsight.functional.pairs import mean_or_zero, pair_masks, unit
+from secondsight.losses.contract import Expects, Loss, require_positive
 
 
 class NPair(Loss):
@@ -18,22 +18,37 @@ class NPair(Loss):
 
     ``pairs="all"``: every ordered positive pair of the batch, n over all images of other classes. ``pairs="one"``: the
     paper's N pairs, the first two images of each class, n over the second images of the other classes; further images
-    are not looked at. Dot products, not cosines: cosines lie in [−1, 1], where the loss can hardly fall.
+    are not looked at. Dot products, not cosines: cosines lie in [−1, 1], where the loss can hardly fall. ``length``
+    gives all embeddings that length; without it they come as the network makes them, and a pooling that sums over many
+    locations makes them so long that the loss sees one negative at a time.
     """
 
     name = "npair"
     paper = "Sohn 2016, section 3.2"
     expects = Expects(2, 2, "2 images of as many classes as fit")
 
-    def __init__(self, *, dim: int, classes: int, pairs: Literal["all", "one"] = "all", l2: float = 0.002):
+    def __init__(
+        self,
+        *,
+        dim: int,
+        classes: int,
+        pairs: Literal["all", "one"] = "all",
+        l2: float = 0.002,
+        length: float | None = None,
+    ):
         super().__init__(dim=dim, classes=classes)
+        if length is not None:
+            require_positive(self.name, length=length)
         if pairs not in ("all", "one"):
             raise UnknownName("choice of N-pair pairs", pairs, ("all", "one"))
         self.pairs = pairs
         self.l2 = l2
+        self.length = length
 
     def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
         self._check_length(z)
+        if self.length is not None:
+            z = self.length * unit(z)
         if self.pairs == "all":
             s, (positive, negative) = z @ z.T, pair_masks(labels)
         else:

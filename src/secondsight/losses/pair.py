@@ -39,21 +39,23 @@ class Contrastive(Loss):
 class Lifted(Loss):
     """½ mean over positive pairs of relu(d_ij + log(Σ_k e^{margin − d_ik} + Σ_l e^{margin − d_jl}))².
 
-    k and l run over the negatives of i and of j; d is Euclidean on unit vectors.
+    k and l run over the negatives of i and of j; d is Euclidean on vectors of length ``radius``. The paper leaves the
+    length to the network; on the unit sphere the sum over negatives never gets small, every pair is pulled for good,
+    and classes that were not trained suffer.
     """
 
     name = "lifted"
     paper = "Oh Song et al. 2016, eq. 4"
     expects = Expects(2, 2, "≥ 2 images of ≥ 2 classes")
 
-    def __init__(self, *, dim: int, classes: int, margin: float = 1.0):
+    def __init__(self, *, dim: int, classes: int, margin: float = 1.0, radius: float = 8.0):
         super().__init__(dim=dim, classes=classes)
-        require_positive(self.name, margin=margin)
-        self.margin = margin
+        require_positive(self.name, margin=margin, radius=radius)
+        self.margin, self.radius = margin, radius
 
     def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
         u = unit(z)
-        d = euclidean(u @ u.T)
+        d = self.radius * euclidean(u @ u.T)
         positive, negative = pair_masks(labels)
         pull = (self.margin - d).masked_fill(~negative, -torch.inf).logsumexp(1)
         i, j = positive.triu().nonzero(as_tuple=True)
