@@ -111,7 +111,7 @@ def test_fit_gives_the_second_nearest_codeword_a_hundredth_of_the_weight():
     net = NetVLAD(1, codewords=2)
     net.start_at(c, alpha=alpha)
     h = net.assign(torch.tensor([[[1.0]]]))[0, 0]
-    assert float(h[1] / h[0]) == pytest.approx(0.01, rel=1e-4)
+    assert (h[1] / h[0]).item() == pytest.approx(0.01, rel=1e-4)
 
 
 def test_netvlad_and_vlad_are_fitted_to_the_same_codebook():
