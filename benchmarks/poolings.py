@@ -45,7 +45,9 @@ class Limit:
 
 
 def products(what: str, *shapes: tuple[int, int, int, int], constant: bool = False) -> Limit:
-    """Products (batch, m, k)·(batch, k, n), with two more for each in the backward pass; one if a side is constant."""
+    """Products (batch, m, k)·(batch, k, n), with two more for each in the backward pass; one if a side is constant, or
+    if both are the same matrix (XᵀX).
+    """
     forward, backward = [], []
     for batch, m, k, n in shapes:
         a, b, c = torch.randn(batch, m, k), torch.randn(batch, k, n), torch.randn(batch, m, n)
@@ -85,21 +87,34 @@ def one_pass(what: str, forward: Callable[[Tensor], object], backward: Callable[
 
 
 ROWS = B * L
-# Name → its limit. Symmetric products (XᵀX) have one operand, whose gradient is one product.
+
+
+def gram() -> Limit:
+    """XᵀX of every image."""
+    return products("Gram", (B, D, L, D), constant=True)
+
+
+# Name → its limit.
 LIMITS: dict[str, Callable[[], Limit]] = {
     "average": lambda: one_pass("sum", lambda x: x.sum(1), lambda x: x[:, :1].repeat(1, L, 1)),
     "max": lambda: one_pass("max", lambda x: x.amax(1), lambda x: x.max(1)),
     "gem": lambda: one_pass("power", lambda x: x.pow(torch.tensor(3.0)), lambda x: x.pow(torch.tensor(2.0))),
-    "bp": lambda: products("d² × D", (B, D, L, D), (1, B, D * D, OUT)),
-    "cbp-ts-8192": lambda: products("Gram", (B, D, L, D), constant=True),  # its FFTs would take ten times as long
+    "bp": lambda: together("d² × D", gram(), products("", (1, B, D * D, OUT))),
+    "cbp-ts-8192": lambda: together("Gram", gram()),  # its FFTs would take ten times as long
     "cbp-rm-8192": lambda: products("Gram × sketch", (1, B * D, D, 8192), constant=True),
-    "lrbp": lambda: products("P, U", (1, ROWS, D, 100), (B, 100, L, 100), (1, B, 100 * 100, OUT)),
-    "fbn": lambda: products("Gram, FᵀF, d² × D", (B, D, L, D), (OUT, D, 20, D), (1, B, D * D, OUT)),
+    "lrbp": lambda: together(
+        "P, U",
+        products("", (1, ROWS, D, 100), (1, B, 100 * 100, OUT)),
+        products("", (B, 100, L, 100), constant=True),
+    ),
+    "fbn": lambda: together(
+        "Gram, FᵀF, d² × D", gram(), products("", (OUT, D, 20, D), constant=True), products("", (1, B, D * D, OUT))
+    ),
     "mlb": lambda: products("U, V", (1, ROWS, D, 2 * (512 + 128))),
     "grassmann": lambda: eigh(min(L, D)),
     "grassmann-full": lambda: eigh(min(L, D)),
     "mpn-cov": lambda: eigh(D, changes_of_basis=4),
-    "isqrt-cov": lambda: products("12 × d³", (B, D, L, D), *[(B, D, D, D)] * 12),
+    "isqrt-cov": lambda: together("12 × d³", gram(), products("", *[(B, D, D, D)] * 12)),
     "vlad-32": lambda: together(
         "assign, sum", assignment((1, ROWS, D, 32)), products("", (B, 32, L, D), constant=True)
     ),
