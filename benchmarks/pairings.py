@@ -1,6 +1,6 @@
 """A set on which averaging is provably blind: classes differ only in which features occur *together*.
 
-    python benchmarks/pairings.py [--draw docs/pairings.svg]
+    python benchmarks/pairings.py [--draw docs/pictures/pairings.svg]
 
 Five colours, five shapes. A class says which shape has which colour (a permutation; 120 classes), an image shows every
 colour and every shape equally often. A location is the sum of a direction for its colour and one for its shape, plus

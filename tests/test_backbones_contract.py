@@ -207,11 +207,15 @@ def test_the_prefix_fingerprint_changes_with_all_that_the_prefix_depends_on_and_
     beyond = make()
     beyond._conv_head.weight.data += 1
     assert beyond.train().prefix_fingerprint() == original
+    without_head = make(head=False)
+    without_head.load_state_dict(make().state_dict(), strict=False)
+    assert without_head.prefix_fingerprint() == original
+    assert make(freeze_norm=True).prefix_fingerprint() == original
 
     within = make()
     within._bn0.running_mean += 1e-6
     pixels = {"mean": [127, 127, 127], "std": [127, 127, 127], "range": 255}
-    others = [within, make(freeze="blocks2"), make(freeze="all"), make(preprocessing=pixels), make(head=False)]
+    others = [within, make(freeze="blocks2"), make(freeze="all"), make(preprocessing=pixels), make(freeze="all", head=False)]
     assert len({original, *(other.prefix_fingerprint() for other in others)}) == 1 + len(others)
 
 

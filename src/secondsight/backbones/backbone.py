@@ -160,10 +160,19 @@ class Backbone(nn.Module):
         self.scale, self.shift = scale.to(self.scale), shift.to(self.shift)
 
     def prefix_fingerprint(self) -> str:
-        """A hex hash of all that ``frozen_part`` depends on: network, options, freeze point, preprocessing, weights."""
-        described = {**self.config, "preprocessing": self.preprocessing.as_dict()}
+        """A hex hash of all that ``frozen_part`` depends on: network, freeze point, preprocessing, weights.
+
+        Options that only change what comes later (``head``, ``last_pool``) are not in it: their runs share a cache.
+        """
+        described = {
+            "name": self.name,
+            "stages": self.stages[: self._cut],
+            "preprocessing": self.preprocessing.as_dict(),
+            "options": {} if self.splits else self.options,
+        }
         digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
         for module in self.prefix_modules():
+            digest.update(str(module).encode())  # kernels, strides, …
             for name, tensor in module.state_dict().items():
                 if not name.endswith("num_batches_tracked"):  # counts batches, changes nothing
                     digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
