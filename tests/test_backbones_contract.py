@@ -200,6 +200,8 @@ def test_the_prefix_fingerprint_changes_with_all_that_the_prefix_depends_on_and_
         torch.manual_seed(7)
         return build(LIGHT, weights=None, **{"freeze": "blocks1", **changes})
 
+    assert make().prefix_name == f"{LIGHT} up to blocks1"
+    assert make(freeze="head").prefix_name == make(freeze="all").prefix_name == LIGHT
     original = make().prefix_fingerprint()
     assert make().prefix_fingerprint() == original
     assert len(original) == 64
@@ -215,7 +217,13 @@ def test_the_prefix_fingerprint_changes_with_all_that_the_prefix_depends_on_and_
     within = make()
     within._bn0.running_mean += 1e-6
     pixels = {"mean": [127, 127, 127], "std": [127, 127, 127], "range": 255}
-    others = [within, make(freeze="blocks2"), make(freeze="all"), make(preprocessing=pixels), make(freeze="all", head=False)]
+    others = [
+        within,
+        make(freeze="blocks2"),
+        make(freeze="all"),
+        make(preprocessing=pixels),
+        make(freeze="all", head=False),
+    ]
     assert len({original, *(other.prefix_fingerprint() for other in others)}) == 1 + len(others)
 
 

@@ -215,13 +215,14 @@ def test_cache_shows_what_it_holds_and_makes_room(tmp_path):
             images,
             lambda x: x.float().flatten(1),
             transform=data.Resize(side),
-            key={"prefix": "pixels"},
+            key={"network": "eye up to 1"},
             directory=tmp_path / "cache",
         )
     held = json.loads(run("cache", "--directory", tmp_path / "cache", "--json"))["entries"]
     assert sorted(entry["shape"] for entry in held) == [[3 * 8 * 8], [3 * 16 * 16]]
     text = run("cache", "--directory", tmp_path / "cache")
     assert "768" in text
+    assert "eye" in text
     assert str(tmp_path / "cache") in text.replace("\n", "")
     with pytest.raises(SecondsightError, match="10GB, 500MB or 0"):
         run("cache", "--directory", tmp_path / "cache", "--keep", "much")

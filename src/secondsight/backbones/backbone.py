@@ -159,6 +159,11 @@ class Backbone(nn.Module):
         scale, shift = preprocessing.affine()
         self.scale, self.shift = scale.to(self.scale), shift.to(self.shift)
 
+    @property
+    def prefix_name(self) -> str:
+        """What ``frozen_part`` computes, in words: ``vgg16 up to conv4``, or the name alone where it is all of it."""
+        return self.name if self._cut == len(self.stages) else f"{self.name} up to {self.stages[self._cut - 1]}"
+
     def prefix_fingerprint(self) -> str:
         """A hex hash of all that ``frozen_part`` depends on: network, freeze point, preprocessing, weights.
 

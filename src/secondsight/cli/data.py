@@ -253,11 +253,12 @@ def feature_cache(
         return
     console = Console()
     if entries:
-        table = Table("last used", "images", "of one image", "size", "transform", "folder")
+        table = Table("last used", "network", "images", "of one image", "size", "transform", "folder")
         for e in entries:
             used = datetime.datetime.fromtimestamp(e.used).strftime("%Y-%m-%d %H:%M")
             shape = "×".join(map(str, e.shape))
-            table.add_row(used, f"{e.rows:,}", shape, size(e.bytes), _shown(e.key.get("transform", "–")), e.path.name)
+            network, transform = (_shown(e.key.get(name, "–")) for name in ("network", "transform"))
+            table.add_row(used, network, f"{e.rows:,}", shape, size(e.bytes), transform, e.path.name)
         console.print(table)
     if removed:
         console.print(f"removed {len(removed)}: {size(sum(e.bytes for e in removed))}", highlight=False)

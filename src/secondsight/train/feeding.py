@@ -98,7 +98,7 @@ def _stored(
         images,
         lambda x: backbone.frozen_part(x.to(device)),
         transform=transform,
-        key={"prefix": backbone.prefix_fingerprint()},
+        key={"network": backbone.prefix_name, "prefix": backbone.prefix_fingerprint()},
         workers=recipe.data.workers,
     )
 
