@@ -236,7 +236,7 @@ def plot(outcomes: Sequence[Outcome], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     rows = summary(outcomes)
-    figure, axes = plt.subplots(1, 3, figsize=(15, 5.2), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(15, 7.5), sharey=True, layout="constrained")
     for axis, key, title in zip(
         axes,
         ("parameters", "gflops", "native"),
@@ -244,18 +244,45 @@ def plot(outcomes: Sequence[Outcome], path: Path) -> None:
         strict=True,
     ):
         for row in rows:
-            mine = row["title"].startswith("jcf")
-            colour = "#d64545" if mine else "#3e6990"
+            colour = "#d64545" if row["title"].startswith("jcf") else "#3e6990"
             axis.errorbar(row[key], row["recall"], yerr=row["spread"], fmt="o", color=colour, capsize=2, markersize=5)
-            axis.annotate(
-                row["title"], (row[key], row["recall"]), xytext=(4, 3), textcoords="offset points", fontsize=7
-            )
         axis.set_xscale("log")
         axis.set_xlabel(title)
         axis.grid(alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.margins(x=0.15)
+        low, high = axis.get_xlim()
+        axis.set_xlim(low / 1.2, high * (high / low) ** 0.3)  # room for names on the right
     axes[0].set_ylabel("Recall@1 on held-out classes, %")
+    figure.draw_without_rendering()  # now the axes know where they are
+    for axis, key in zip(axes, ("parameters", "gflops", "native"), strict=True):
+        _name_points(axis, [(row["title"], row[key], row["recall"]) for row in rows])
     with files.replacing(path) as temporary:
         figure.savefig(temporary, format="svg", metadata={"Date": None})
     plt.close(figure)
+
+
+def _name_points(axis, points: Sequence[tuple[str, float, float]], *, size: float = 7.5) -> None:
+    """A name beside every point, from the top down; one that would cover another goes lower, with a line to its
+    point.
+    """
+    per_point = axis.figure.dpi / 72
+    height, letter = 1.25 * size * per_point, 0.56 * size * per_point
+    taken: list[tuple[float, float, float]] = []  # left, right, middle
+    for name, x, y in sorted(points, key=lambda point: -point[2]):
+        at_x, at_y = axis.transData.transform((x, y))
+        left, middle = at_x + 8 * per_point, at_y
+        right = left + letter * len(name)
+        while any(
+            left < its_right and its_left < right and abs(middle - m) < height for its_left, its_right, m in taken
+        ):
+            middle -= height / 4
+        taken.append((left, right, middle))
+        axis.annotate(
+            name,
+            (x, y),
+            xytext=(8, (middle - at_y) / per_point),
+            textcoords="offset points",
+            fontsize=size,
+            va="center",
+            arrowprops={"arrowstyle": "-", "lw": 0.4, "color": "#999999", "shrinkA": 0, "shrinkB": 3},
+        )
