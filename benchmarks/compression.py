@@ -79,10 +79,13 @@ def figures(large: Embedder, direct: Embedder, sample: Sample, judge: Sample, la
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("comparison", type=Path, help="the --out of `secondsight poolings --compare`")
+    parser.add_argument("comparison", type=Path, nargs="?", help="the --out of `secondsight poolings --compare`")
     parser.add_argument("--steps", type=int, default=200, help="of fine-tuning towards the large model")
     parser.add_argument("--images", type=int, default=1000, help="training images to look at")
     options = parser.parse_args()
+    if options.comparison is None:
+        console.print("needs trained models, see --help")
+        return
     keep_freed()
     pairs = [(run, run.with_name(f"jcf-32-8-{run.name[7:]}")) for run in options.comparison.glob("runs/jcf-32-[0-9]")]
     pairs = sorted(pair for pair in pairs if pair[1].exists())

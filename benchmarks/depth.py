@@ -111,7 +111,7 @@ def learned(pooling: str, teach: Set, judge: Set, *, seed: int, epochs: int) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data")
+    parser.add_argument("data", nargs="?", help="labelled images, such as CUB_200_2011")
     parser.add_argument("--backbone", default="efficientnet-lite0", choices=sorted(STAGES))
     parser.add_argument("--weights", default="default")
     parser.add_argument("--stages", nargs="+", help="instead of all")
@@ -120,6 +120,9 @@ def main() -> None:
     parser.add_argument("--folds", type=int, default=2, choices=(1, 2))
     parser.add_argument("--out", type=Path, help="JSON lines of what is done")
     options = parser.parse_args()
+    if options.data is None:
+        console.print("needs labelled images, see --help")
+        return
     keep_freed()
     backbone = backbones.build(options.backbone, weights=options.weights, freeze="all").eval()
     lines = [json.loads(line) for line in options.out.read_text().splitlines()] if done(options.out) else []
