@@ -5,10 +5,12 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
+from secondsight.functional.gram import gram
+
 
 def outer_sum(x: Float[Tensor, "b l d"], y: Float[Tensor, "b l e"]) -> Float[Tensor, "b d e"]:
     """Σ_l x_l y_lᵀ = X Yᵀ, one matrix product an image (Lin et al. 2015, equation 2)."""
-    return x.transpose(1, 2) @ y
+    return gram(x) if y is x else x.transpose(1, 2) @ y
 
 
 def outer_sum_by_codeword(

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from secondsight.functional.gram import gram
+
 
 def covariance(x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b d d"]:
     """Σ = 1/L Σ_l (x_l − μ)(x_l − μ)ᵀ over the real locations; ``x`` is zero where masked out.
@@ -18,7 +20,7 @@ def covariance(x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = Non
     else:
         count = mask.sum(1).clamp_min(1).to(x.dtype)[:, None, None]
         centred = (x - x.sum(1, keepdim=True) / count).masked_fill(~mask[..., None], 0)
-    return (centred / count).mT @ centred
+    return gram(centred * count.rsqrt())
 
 
 def upper_triangle(m: Float[Tensor, "b d d"], *, isometric: bool = False) -> Float[Tensor, "b t"]:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from secondsight.functional.recompute import by_pieces, pieces, recomputed
+from secondsight.functional.gram import gram
+from secondsight.functional.recompute import by_pieces, pieces
 
 
 def quadratic(
@@ -20,20 +22,42 @@ def quadratic(
     """Σ_l Σ_j c_j ⟨f_oj, x_l⟩², through whichever of its two forms costs less; c = 1 when None."""
     (b, length, d), (o, k, _) = x.shape, f.shape
     if b * _gram_flops(length, d, o) + 2 * d * d * o * k < b * 2 * length * d * o * k:
-        return quadratic_gram(x.mT @ x, f, c)
+        return quadratic_gram(gram(x), f, c)
     return by_pieces(lambda piece: _weighed((piece @ f.flatten(0, 1).mT).square().sum(1), c, k), x, length * o * k)
 
 
 def quadratic_gram(
     g: Float[Tensor, "b d d"], f: Float[Tensor, "o k d"], c: Float[Tensor, " k"] | None = None
 ) -> Float[Tensor, "b o"]:
-    """⟨Σ_j c_j f_oj f_ojᵀ, G⟩."""
+    """⟨Σ_j c_j f_oj f_ojᵀ, G⟩ of symmetric G."""
+    if torch.compiler.is_exporting():
+        return g.flatten(1) @ gram(f, c).flatten(1).mT
+    y = _QuadraticGram.apply(g, f, c)
+    assert isinstance(y, Tensor)
+    return y
 
-    def some(f: Tensor) -> Tensor:
-        m = (f if c is None else f * c[:, None]).mT @ f  # (outputs, d, d)
-        return g.flatten(1) @ m.flatten(1).mT
 
-    return torch.cat([recomputed(some, piece) for piece in pieces(f, f.shape[-1] ** 2)], dim=1)
+class _QuadraticGram(torch.autograd.Function):
+    """M is formed for a few outputs at a time, and once more on the way back."""
+
+    @staticmethod
+    def forward(ctx, g: Tensor, f: Tensor, c: Tensor | None) -> Tensor:
+        ctx.save_for_backward(g, f, c)
+        rows = g.flatten(1)
+        return torch.cat([rows @ gram(piece, c).flatten(1).mT for piece in pieces(f, f.shape[-1] ** 2)], dim=1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        g, f, c = ctx.saved_tensors
+        rows, dg, df, start = g.flatten(1), g.new_zeros(len(g), g[0].numel()), torch.empty_like(f), 0
+        for piece in pieces(f, f.shape[-1] ** 2):
+            dy = gradients[0][:, start : start + len(piece)]
+            dg.addmm_(dy, gram(piece, c).flatten(1))
+            dm = (dy.mT @ rows).view(-1, *g.shape[1:])  # symmetric, as G is
+            torch.bmm(piece, dm, out=df[start : start + len(piece)])
+            start += len(piece)
+        return dg.view_as(g), df.mul_(2 if c is None else 2 * c[:, None]), None
 
 
 def quadratic_local(

@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from secondsight.functional.gram import gram
 from secondsight.functional.recompute import by_pieces, pieces
 
 # What a number costs in the steps that are not matrix products, in floating-point operations of one that is (measured).
@@ -65,9 +66,10 @@ def tensor_sketch_gram(
     """z_k = Σ_{h¹(i)+h²(j) ≡ k} (s¹ s²ᵀ ∘ G)_ij: cost L·d² + d² an image, whatever the size of the sketch."""
     bins = ((h[0, :, None] + h[1]) % size).flatten()
     out = []
-    for piece in pieces(x, x.shape[-1] ** 2):  # neither operation keeps G for the backward pass
-        g = (piece * s[0]).mT @ (piece * s[1])
-        out.append(g.new_zeros(len(g), size).index_add(1, bins, g.flatten(1)))
+    signs = (s[0, :, None] * s[1]).flatten()
+    for piece in pieces(x, x.shape[-1] ** 2):  # no operation keeps G for the backward pass
+        g = gram(piece).flatten(1) * signs
+        out.append(g.new_zeros(len(g), size).index_add(1, bins, g))
     return torch.cat(out)
 
 
@@ -101,7 +103,7 @@ def random_maclaurin(x: Float[Tensor, "b l d"], w: Float[Tensor, "2 size d"]) ->
     w = w * w.shape[1] ** -0.25
     if 2 * length < d:
         return by_pieces(lambda piece: _maclaurin(piece, w).sum(1), x, 2 * length * w.shape[1])
-    return torch.cat([contract(piece.mT @ piece, w[0], w[1]) for piece in pieces(x, d * d)])
+    return torch.cat([contract(gram(piece), w[0], w[1]) for piece in pieces(x, d * d)])
 
 
 def random_maclaurin_local(x: Float[Tensor, "b l d"], w: Float[Tensor, "2 size d"]) -> Float[Tensor, "b l size"]:
