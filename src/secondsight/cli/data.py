@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -253,12 +254,14 @@ def feature_cache(
         return
     console = Console()
     if entries:
-        table = Table("last used", "network", "images", "of one image", "size", "transform", "folder")
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+        for heading in ("last used", "network", "images", "of an image", "size", "transform"):
+            table.add_column(heading, no_wrap=heading != "network", justify="right" if heading == "images" else "left")
         for e in entries:
             used = datetime.datetime.fromtimestamp(e.used).strftime("%Y-%m-%d %H:%M")
             shape = "×".join(map(str, e.shape))
             network, transform = (_shown(e.key.get(name, "–")) for name in ("network", "transform"))
-            table.add_row(used, network, f"{e.rows:,}", shape, size(e.bytes), transform, e.path.name)
+            table.add_row(used, network, f"{e.rows:,}", shape, size(e.bytes), transform)
         console.print(table)
     if removed:
         console.print(f"removed {len(removed)}: {size(sum(e.bytes for e in removed))}", highlight=False)
