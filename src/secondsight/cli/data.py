@@ -255,13 +255,13 @@ def feature_cache(
     console = Console()
     if entries:
         table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-        for heading in ("last used", "network", "images", "of an image", "size", "transform"):
-            table.add_column(heading, no_wrap=heading != "network", justify="right" if heading == "images" else "left")
+        for heading in ("last used", "images", "of an image", "size", "network and transform"):
+            table.add_column(heading, justify="right" if heading in ("images", "size") else "left")
         for e in entries:
             used = datetime.datetime.fromtimestamp(e.used).strftime("%Y-%m-%d %H:%M")
             shape = "×".join(map(str, e.shape))
-            network, transform = (_shown(e.key.get(name, "–")) for name in ("network", "transform"))
-            table.add_row(used, network, f"{e.rows:,}", shape, size(e.bytes), transform)
+            source = ", ".join(_shown(e.key[name]) for name in ("network", "transform") if name in e.key)
+            table.add_row(used, f"{e.rows:,}", shape, size(e.bytes), source)
         console.print(table)
     if removed:
         console.print(f"removed {len(removed)}: {size(sum(e.bytes for e in removed))}", highlight=False)
