@@ -10,11 +10,18 @@ import torch
 from sklearn.mixture import GaussianMixture
 
 from secondsight.errors import DataError
-from secondsight.functional.gaussians import log_joint, quadratics
+from secondsight.functional.gaussians import log_joint_terms, quadratic_terms
+from secondsight.functional.posterior_sums import posterior_sums
 from secondsight.pooling.em import fit_mixture, moments
 from secondsight.pooling.fisher import FisherNet, FisherVector
 
 D, N = 4, 3
+
+
+def log_joint(x, weights, means, variances):
+    """log π_k + log N(x; μ_k, σ_k²)."""
+    linear, square, constant = log_joint_terms(weights, means, variances)
+    return x @ linear.T + x.square() @ square.T + constant
 
 
 def gmm(equal: bool = False) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -76,7 +83,7 @@ def test_fisher_vector_is_the_gradient_of_the_log_likelihood_times_root_inverse_
     weights, means, variances = gmm()
     x = draw(6, weights, means, variances)
     mu, sigma = means.clone().requires_grad_(), variances.sqrt().requires_grad_()
-    log_joint(x, x.square(), weights, mu, sigma.square()).logsumexp(1).mean().backward()
+    log_joint(x, weights, mu, sigma.square()).logsumexp(1).mean().backward()
     # the information of μ is π/σ², that of σ is 2π/σ² (Perronnin & Dance 2007)
     root = variances.sqrt() / weights.sqrt()[:, None]
     expected = torch.cat([(mu.grad * root).flatten(), (sigma.grad * root / math.sqrt(2)).flatten()])
@@ -144,7 +151,7 @@ def test_log_joint_and_posteriors_are_those_of_scikit_learn():
     oracle.weights_, oracle.means_, oracle.covariances_ = weights.numpy(), means.numpy(), variances.numpy()
     oracle.precisions_cholesky_ = 1 / variances.sqrt().numpy()
     x = draw(50, weights, means, variances)
-    joint = log_joint(x, x.square(), weights, means, variances)
+    joint = log_joint(x, weights, means, variances)
     torch.testing.assert_close(joint.logsumexp(1), torch.from_numpy(oracle.score_samples(x.numpy())))
     torch.testing.assert_close(joint.softmax(1), torch.from_numpy(oracle.predict_proba(x.numpy())))
     torch.testing.assert_close(fisher((weights, means, variances)).posteriors(x[None])[0], joint.softmax(1))
@@ -152,8 +159,44 @@ def test_log_joint_and_posteriors_are_those_of_scikit_learn():
 
 def test_quadratics_are_squared_distances():
     x, mu, precision = torch.randn(7, D), torch.randn(N, D), torch.rand(N, D)
-    expected = ((x[:, None] - mu).square() * precision).sum(-1)
-    torch.testing.assert_close(quadratics(x, x.square(), mu, precision), expected, atol=1e-5, rtol=1e-5)
+    linear, square, constant = quadratic_terms(mu, precision)
+    expected = -0.5 * ((x[:, None] - mu).square() * precision).sum(-1)
+    torch.testing.assert_close(x @ linear.T + x.square() @ square.T + constant, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize("order", [1, 2])
+def test_posterior_sums_are_those_of_a_loop_and_so_are_their_gradients(hidden, order, monkeypatch):
+    monkeypatch.setattr("secondsight.functional.posterior_sums.PIECE", 2 * 5 * D)  # two images at a time
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+    x, linear, square, constant = drawn(3, 5, D), drawn(N, D), drawn(N, D), drawn(N)
+    centre = drawn(D).detach() if order == 2 else None
+    mask = torch.rand(3, 5, generator=generator) < 0.6 if hidden else None
+    if mask is not None:
+        mask[2] = False  # an image without locations
+
+    def sums(x, linear, constant, square=None):
+        return [s for s in posterior_sums(x, mask, linear, square, constant, centre=centre) if s is not None]
+
+    inputs = (x, linear, constant, square)[: order + 2]
+    naive = [torch.zeros(3, N).double(), torch.zeros(3, N, D).double(), torch.zeros(3, N, D).double()]
+    for b, t in itertools.product(range(3), range(5)):
+        if mask is None or mask[b, t]:
+            r = x[b, t] if centre is None else x[b, t] - centre
+            gamma = (linear @ r + (square @ r.square() if order == 2 else 0) + constant).softmax(0).detach()
+            for power, total in enumerate(naive):
+                total[b] += gamma if power == 0 else gamma[:, None] * r.detach() ** power
+    for ours, expected in zip(sums(*inputs), naive, strict=False):
+        torch.testing.assert_close(ours, expected)
+    assert torch.autograd.gradcheck(sums, inputs)
+    assert torch.autograd.gradgradcheck(sums, inputs)
+    fixed = [t.detach() for t in inputs[1:]]  # a codebook that does not learn
+    alone = torch.autograd.grad(sums(x, *fixed)[-1].sum(), x)[0]
+    torch.testing.assert_close(alone, torch.autograd.grad(sums(*inputs)[-1].sum(), x)[0])
 
 
 def test_the_mixture_found_is_one_that_scikit_learn_would_not_change():

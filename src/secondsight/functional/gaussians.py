@@ -13,43 +13,37 @@ from __future__ import annotations
 
 import math
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 LOG_2PI = math.log(2 * math.pi)
 
 
-def quadratics(
-    x: Float[Tensor, "*m d"], x2: Float[Tensor, "*m d"], mu: Float[Tensor, "n d"], precision: Float[Tensor, "n d"]
-) -> Float[Tensor, "*m n"]:
-    """Σ_j (x_j − μ_kj)²·precision_kj for every component: two matrix products, with x and with ``x2`` = x²."""
-    constant = (mu.square() * precision).sum(1)
-    return torch.nn.functional.linear(x, -2 * mu * precision, constant) + x2 @ precision.T
+def quadratic_terms(
+    mu: Float[Tensor, "n d"], precision: Float[Tensor, "n d"]
+) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"], Float[Tensor, " n"]]:
+    """A, Q, c with A x + Q x² + c = −½ Σ_j (x_j − μ_kj)²·precision_kj for every component."""
+    linear = mu * precision
+    return linear, -0.5 * precision, -0.5 * (mu * linear).sum(1)
 
 
-def log_joint(
-    x: Float[Tensor, "*m d"],
-    x2: Float[Tensor, "*m d"],
-    weights: Float[Tensor, " n"],
-    mu: Float[Tensor, "n d"],
-    variance: Float[Tensor, "n d"],
-) -> Float[Tensor, "*m n"]:
-    """log π_k + log N(x; μ_k, diag σ_k²); its softmax is γ, its logsumexp the log-likelihood."""
-    constant = weights.log() - 0.5 * (variance.log().sum(1) + mu.shape[1] * LOG_2PI)
-    return constant - 0.5 * quadratics(x, x2, mu, 1 / variance)
+def log_joint_terms(
+    weights: Float[Tensor, " n"], mu: Float[Tensor, "n d"], variance: Float[Tensor, "n d"]
+) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"], Float[Tensor, " n"]]:
+    """A, Q, c with A x + Q x² + c = log π_k + log N(x; μ_k, diag σ_k²); its softmax is γ."""
+    linear, square, constant = quadratic_terms(mu, 1 / variance)
+    return linear, square, constant + weights.log() - 0.5 * (variance.log().sum(1) + mu.shape[1] * LOG_2PI)
 
 
-def fisher_sums(
-    x: Float[Tensor, "b l d"],
-    x2: Float[Tensor, "b l d"],
-    gamma: Float[Tensor, "b l n"],
+def fisher_scores(
+    s0: Float[Tensor, "b n"],
+    s1: Float[Tensor, "b n d"],
+    s2: Float[Tensor, "b n d"],
     mu: Float[Tensor, "n d"],
     inverse_sigma: Float[Tensor, "n d"],
 ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b n d"]]:
-    """(Σ_l γ_k u_k, Σ_l γ_k (u_k² − 1)/√2): the Fisher scores before 1/(T√π_k)."""
-    g = gamma.transpose(1, 2)
-    s0, s1, s2 = gamma.sum(1)[..., None], g @ x, g @ x2
+    """(Σ γ_k u_k, Σ γ_k (u_k² − 1)/√2) from the sums of γ, γ x and γ x²: the Fisher scores before 1/(T√π_k)."""
+    s0 = s0[..., None]
     mean_part = (s1 - s0 * mu) * inverse_sigma
     spread = (s2 - mu * (2 * s1 - s0 * mu)) * inverse_sigma.square()
     return mean_part, (spread - s0) * math.sqrt(0.5)

@@ -40,13 +40,6 @@ def hard_residuals(
     return sums - counts * c
 
 
-def soft_residuals(
-    x: Float[Tensor, "b l d"], h: Float[Tensor, "b l n"], c: Float[Tensor, "n d"]
-) -> Float[Tensor, "b n d"]:
-    """Σ_l h_k(x_l)(x_l − c_k) for any assignment h, zero where masked out: NetVLAD's sums."""
-    return h.transpose(1, 2) @ x - h.sum(1)[..., None] * c
-
-
 def local_residuals(
     x: Float[Tensor, "b l d"], h: Float[Tensor, "b l n"], c: Float[Tensor, "n d"]
 ) -> Float[Tensor, "b l n d"]:

@@ -9,15 +9,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from secondsight.functional.gaussians import fisher_sums, fisher_terms, log_joint, quadratics
-from secondsight.functional.residuals import masked
+from secondsight.functional.gaussians import fisher_scores, fisher_terms, log_joint_terms, quadratic_terms
+from secondsight.functional.posterior_sums import posterior_sums, posteriors
 from secondsight.pooling.codebook import (
     FIT_POINTS,
     FLOOR,
     Codebook,
     at_least_one,
     counted,
-    in_pieces,
     positive,
     set_values,
 )
@@ -72,15 +71,11 @@ class FisherVector(Codebook):
     def posteriors(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l n"]:
         """γ_k(x): the chance that each location comes from each Gaussian."""
         centre = self._centre()
-        x = x - centre
-        return self._gamma(x, x.square(), self.means - centre, mask)
+        return posteriors(x - centre, mask, *log_joint_terms(self.weights, self.means - centre, self.variances))
 
     def _centre(self) -> Tensor:
         """Subtracted from x and μ alike: it changes nothing but the rounding."""
         return self.weights @ self.means
-
-    def _gamma(self, x: Tensor, x2: Tensor, mu: Tensor, mask: Tensor | None) -> Tensor:
-        return masked(log_joint(x, x2, self.weights, mu, self.variances).softmax(-1), mask)
 
     def _front(self) -> Tensor:
         """1/√π_k in front of both parts, as (2n, 1)."""
@@ -89,15 +84,13 @@ class FisherVector(Codebook):
     def sums(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b blocks d"]:
-        return in_pieces(self._piece, x, mask)
-
-    def _piece(self, x: Tensor, mask: Tensor | None) -> Tensor:
         centre = self._centre()
-        x, mu = x - centre, self.means - centre
-        x2 = x.square()
-        gamma = self._gamma(x, x2, mu, mask) / counted(x, mask)  # the mean over locations, where it costs least
-        mean_part, spread_part = fisher_sums(x, x2, gamma, mu, self.variances.rsqrt())
-        return torch.cat([mean_part, spread_part], dim=1) * self._front()
+        mu = self.means - centre
+        terms = log_joint_terms(self.weights, mu, self.variances)
+        s0, s1, s2 = posterior_sums(x, mask, *terms, centre=centre)
+        assert s2 is not None
+        scores = torch.cat(fisher_scores(s0, s1, s2, mu, self.variances.rsqrt()), dim=1)
+        return scores * (self._front() / counted(x, mask))
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
@@ -162,18 +155,18 @@ class FisherNet(Codebook):
     def posteriors(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l n"]:
         """γ_k(x): how much of each location goes to each Gaussian."""
         centre = self._centre()
-        x = x - centre
-        return self._gamma(x, x.square(), -self.bias - centre, mask)
+        return posteriors(x - centre, mask, *self._logits(-self.bias - centre))
 
     def _centre(self) -> Tensor:
         """Subtracted from x and μ alike: it changes nothing but the rounding."""
         return -self.bias.detach().mean(0)
 
-    def _gamma(self, x: Tensor, x2: Tensor, mu: Tensor, mask: Tensor | None) -> Tensor:
-        logits = -0.5 * quadratics(x, x2, mu, self.weight.square())
+    def _logits(self, mu: Float[Tensor, "n d"]) -> tuple[Tensor, Tensor, Tensor]:
+        """−½‖w_k∘(x − μ_k)‖² as A x + Q x² + c, with what makes it the posterior where that is kept."""
+        linear, square, constant = quadratic_terms(mu, self.weight.square())
         if self.log_prior is not None:
-            logits = logits + self.log_prior + self.weight.abs().clamp_min(1e-12).log().sum(1)
-        return masked(logits.softmax(-1), mask)
+            constant = constant + self.log_prior + self.weight.abs().clamp_min(1e-12).log().sum(1)
+        return linear, square, constant
 
     def _front(self) -> Tensor:
         """1/√π_k in front of both parts, as (2n, 1), where it is kept."""
@@ -183,15 +176,11 @@ class FisherNet(Codebook):
     def sums(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b blocks d"]:
-        return in_pieces(self._piece, x, mask)
-
-    def _piece(self, x: Tensor, mask: Tensor | None) -> Tensor:
         centre = self._centre()
-        x, mu = x - centre, -self.bias - centre
-        x2 = x.square()
-        gamma = self._gamma(x, x2, mu, mask) / counted(x, mask)  # the mean over locations, where it costs least
-        mean_part, spread_part = fisher_sums(x, x2, gamma, mu, self.weight)
-        both = torch.cat([mean_part, spread_part], dim=1)
+        mu = -self.bias - centre
+        s0, s1, s2 = posterior_sums(x, mask, *self._logits(mu), centre=centre)
+        assert s2 is not None
+        both = torch.cat(fisher_scores(s0, s1, s2, mu, self.weight), dim=1) / counted(x, mask)
         return both if self.log_prior is None else both * self._front()
 
     def terms(

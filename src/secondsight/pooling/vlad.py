@@ -11,16 +11,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
+from secondsight.functional.posterior_sums import posterior_sums, posteriors
 from secondsight.functional.residuals import (
     hard_residuals,
     local_residuals,
-    masked,
     nearest_codeword,
     one_hot,
     sharpness,
-    soft_residuals,
 )
-from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, in_pieces, set_values
+from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, set_values
 from secondsight.pooling.contract import Features, Grid
 from secondsight.pooling.fitting import kmeans
 
@@ -104,16 +103,13 @@ class NetVLAD(Codebook):
 
     def assign(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l n"]:
         """h(x): how much of each location goes to each codeword."""
-        return masked(nn.functional.linear(x, self.weight, self.bias).softmax(-1), mask)
+        return posteriors(x, mask, self.weight, None, self.bias)
 
     def sums(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b n d"]:
-        def run(x: Tensor, mask: Tensor | None) -> Tensor:
-            return soft_residuals(x, self.assign(x, mask), self.centres)
-
-        # only the backward pass has intermediates as large as x
-        return in_pieces(run, x, mask) if torch.is_grad_enabled() else run(x, mask)
+        s0, s1, _ = posterior_sums(x, mask, self.weight, None, self.bias)
+        return s1 - s0[..., None] * self.centres
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
