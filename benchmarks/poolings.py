@@ -221,6 +221,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="poolings to measure; all when none is given")
     parser.add_argument("--quick", action="store_true", help="three repeats")
     parser.add_argument("--memory", metavar="NAME", help=argparse.SUPPRESS)
+    parser.add_argument("--profile", action="store_true", help="where the time of a step goes, instead of ratios")
     options = parser.parse_args()
     if options.memory:
         print(json.dumps({"bytes": memory(options.memory)}))
@@ -229,7 +230,25 @@ def main() -> None:
     if unknown := sorted(set(names) - set(LIMITS)):
         parser.error(f"no limit is defined for {', '.join(unknown)}; known: {', '.join(LIMITS)}")
     keep_freed()  # as training and the command line do
+    if options.profile:
+        for name in names:
+            console.print(f"{name}: forward", highlight=False)
+            console.print(profiled(infer(made(name), features(B))), highlight=False)
+            console.print(f"{name}: forward and backward", highlight=False)
+            console.print(profiled(step(made(name), features(B).requires_grad_())), highlight=False)
+        return
     report(names, repeats=3 if options.quick else 9)
+
+
+def profiled(work: Work, *, repeats: int = 5) -> str:
+    """The operations that take most of the time, in milliseconds a call of ``work``."""
+    for _ in range(2):
+        work()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+        for _ in range(repeats):
+            work()
+    rows = sorted(seen.key_averages(), key=lambda event: -event.self_cpu_time_total)[:10]
+    return "\n".join(f"  {event.self_cpu_time_total / 1e3 / repeats:8.1f} ms  {event.key}" for event in rows)
 
 
 def report(names: list[str], *, repeats: int) -> None:

@@ -50,7 +50,8 @@ class _QuadraticGram(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         g, f, c = ctx.saved_tensors
-        rows, dg, df, start = g.flatten(1), g.new_zeros(len(g), g[0].numel()), torch.empty_like(f), 0
+        rows, df, start = g.flatten(1), torch.empty_like(f), 0
+        dg = torch.zeros_like(rows)
         for piece in pieces(f, f.shape[-1] ** 2):
             dy = gradients[0][:, start : start + len(piece)]
             dg.addmm_(dy, gram(piece, c).flatten(1))
