@@ -67,7 +67,7 @@ def learned(name: str, *, seed: int, steps: int, noise: float) -> tuple[float, f
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     teach, judge = split()
-    options: dict[str, Any] = {"first_order": True} if name.startswith("jcf") else {}
+    options: dict[str, Any] = {"start": "average"} if name.startswith("jcf") else {}
     head = build(name, in_dim=D, out_dim=OUT, **options)
     labels = torch.arange(len(teach))
     head.fit(images(teach, noise=noise, generator=generator))

@@ -40,7 +40,7 @@ def test_a_jcf_is_compared_as_the_paper_writes_it_and_with_our_start():
     literal, ours, _ = both
     assert literal.norm_exponent == 1.0
     assert literal.options == {"scale": 1.0, "learn_scale": False}
-    assert ours.options == {"first_order": True}
+    assert ours.options == {"start": "average"}
     with pytest.raises(UnknownName, match="jcf"):
         entries(["jfc-3"])
 

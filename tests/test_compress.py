@@ -74,7 +74,7 @@ def sample() -> Sample:
     return Sample([torch.randn(20, 16, 1280).relu() for _ in range(3)], (4, 4))
 
 
-@pytest.mark.parametrize("options", [{}, {"first_order": True}, {"codebooks": 2}, {"assign": "top-2"}])
+@pytest.mark.parametrize("options", [{}, {"start": "average"}, {"codebooks": 2}, {"assign": "top-2"}])
 def test_a_model_that_already_shares_is_found_again(sample, options):
     """Projectors that are mixtures of 3 are compressed to 3 without loss, and the embeddings stay."""
     large = model(**options)

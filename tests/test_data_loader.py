@@ -265,7 +265,7 @@ def own_threads() -> list[threading.Thread]:
 
 def gone(threads: list[threading.Thread]) -> bool:
     for thread in threads:
-        thread.join(timeout=10)
+        thread.join(timeout=300)
     return not any(thread.is_alive() for thread in threads)
 
 
@@ -350,7 +350,7 @@ def test_ctrl_c_ends_the_program_at_once(images):
     assert process.stdout.readline() == "batch\n"
     started = time.monotonic()
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=300)
     assert "KeyboardInterrupt" in errors
     assert process.returncode != 0
     assert time.monotonic() - started < 30  # not a measurement: 100,000 images would take hours

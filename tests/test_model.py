@@ -44,7 +44,7 @@ def test_average_pooling_sees_all_channels_and_the_others_see_the_reduced_ones()
     [
         {},
         {"pooling": "average", "size": 96},
-        {"norm_exponent": 0.0, "pooling_options": {"first_order": True}},
+        {"norm_exponent": 0.0, "pooling_options": {"start": "average"}},
         {"freeze": "blocks3", "normalise": ((8, 0.25), (24, 0.75))},
     ],
 )

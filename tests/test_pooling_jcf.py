@@ -132,10 +132,10 @@ def test_top_k_weights_sum_to_one_and_name_the_nearest():
     torch.testing.assert_close(index, assignment.soft(x, words, 4.0).argsort(-1, descending=True)[..., :2])
 
 
-@pytest.mark.parametrize("first_order", [False, True])
-def test_shared_projectors_routed_through_codewords_give_the_shared_result(first_order):
+@pytest.mark.parametrize("start", ["random", "average"])
+def test_shared_projectors_routed_through_codewords_give_the_shared_result(start):
     """With k < R the layer multiplies A into the projectors and routes; the definition mixes the coefficients."""
-    x, m = features(), layer("jcf-8-4", assign="top-2", first_order=first_order).eval()
+    x, m = features(), layer("jcf-8-4", assign="top-2", start=start).eval()
     with torch.no_grad():
         for mixer in m.mixers:
             mixer.weight.normal_()
@@ -164,7 +164,7 @@ def test_any_module_can_mix_the_assignment():
 
 def test_first_order_start_is_average_pooling():
     x = features(4, 9, 6)
-    m = layer("jcf-5-3", o=8, first_order=True)
+    m = layer("jcf-5-3", o=8, start="average")
     with torch.no_grad():
         m.v.zero_()
     averages = x.sum(1) @ m.u[0]
@@ -173,8 +173,32 @@ def test_first_order_start_is_average_pooling():
     torch.testing.assert_close(cosines[0], cosines[1], msg="with D ≥ d the start keeps every angle")
 
 
+@pytest.mark.parametrize("name", ["jcf", "jcf-5", "jcf-5-3"])
+def test_saliency_start_is_an_average_weighed_by_the_product_with_the_mean_feature(name):
+    x = features(40, 9, 6).abs()
+    m = layer(name, o=8, start="saliency")
+    m.fit(x)
+    mean = x.flatten(0, 1).mean(0)
+    weights = x @ mean / mean.square().sum()
+    torch.testing.assert_close(weights.mean(), torch.ones((), dtype=torch.float64))
+    with torch.no_grad():
+        noise = m.v - (mean / mean.square().sum())[:, None]
+        assert noise.abs().max() < 0.1, "V is the mean feature and a little noise"
+        m.v.sub_(noise)
+    torch.testing.assert_close(m(x), (weights[..., None] * x).sum(1) @ m.u[0])
+
+
+def test_saliency_start_needs_a_mean_direction():
+    points = features(40, 9, 6)
+    m = layer("jcf-5-3", o=8, start="saliency")
+    with pytest.raises(ConfigError, match="start as 'average'"):
+        m.fit(torch.cat([points, -points]))
+    with pytest.raises(UnknownName, match="did you mean 'saliency'"):
+        layer("jcf", start="salience")
+
+
 @pytest.mark.parametrize(
-    "options", [{}, {"scale": 1.0}, {"assign": "hard"}, {"assign": "top-2"}, {"first_order": True}]
+    "options", [{}, {"scale": 1.0}, {"assign": "hard"}, {"assign": "top-2"}, {"start": "average"}]
 )
 @pytest.mark.parametrize("name", ["jcf-2", "jcf-32", "jcf-32-4", "jcf-64-16"])
 @pytest.mark.parametrize(("d", "o"), [(16, 64), (128, 32), (32, 128)])
@@ -217,10 +241,10 @@ def test_lin_s_bilinear_vector_is_the_rooted_normalised_covariance():
     [
         ("jcf", {}),
         ("jcf-3", {}),
-        ("jcf-3", {"first_order": True, "codebooks": 2}),
+        ("jcf-3", {"start": "average", "codebooks": 2}),
         ("jcf-4-2", {}),
         ("jcf-4-2", {"assign": "top-2"}),
-        ("jcf-4-3", {"assign": "top-2", "first_order": True}),
+        ("jcf-4-3", {"assign": "top-2", "start": "average"}),
         ("jcf-4-2", {"mix": "mlp"}),
         ("bp-2", {}),
         ("bp", {"root": True}),

@@ -132,13 +132,13 @@ def test_a_line_of_another_recipe_is_stale_and_one_that_lacks_a_new_key_is_not(t
     old = replace(first, recipe={**first.recipe, "optimizer.head_lr": 0.5})
     younger = replace(rest[0], recipe={k: v for k, v in rest[0].recipe.items() if k != "train.ema"})
     moved = replace(rest[1], recipe={**rest[1].recipe, "data.path": "elsewhere"})
-    options = replace(results[4], recipe={k: v for k, v in results[4].recipe.items() if "first_order" not in k})
+    options = replace(results[4], recipe={k: v for k, v in results[4].recipe.items() if "options.start" not in k})
     stranger = replace(results[5], row="gone")
     known = lines.sort(table, [old, younger, moved, options, stranger])
     assert known.fresh == (younger, moved)
     assert [(r, why) for r, why in known.stale] == [
         (old, "optimizer.head_lr (0.5 → 0.0005)"),
-        (options, "model.pooling_options.first_order (None → True)"),
+        (options, "model.pooling_options.start (None → 'average')"),
     ]
     assert known.strangers == (stranger,)
     text = page.section(table, known)

@@ -60,7 +60,7 @@ def test_rows_are_those_written_out_and_every_combination_of_the_axes(tmp_path):
     recipe = wide.recipe(fold=1, seed=3)
     assert (recipe.loss.name, recipe.loss.options, recipe.model.dim) == ("triplet", {"margin": 0.5}, 128)
     assert (recipe.validation.fold, recipe.train.seed, recipe.train.epochs) == (1, 3, 2)
-    assert recipe.model.pooling_options == {"first_order": True}, "the shipped recipe's own"
+    assert recipe.model.pooling_options == {"start": "average"}, "the shipped recipe's own"
     assert plain.recipe(fold=0, seed=0).model.pooling_options == {}, "replaced as a whole"
     assert plain.recipe(fold=0, seed=0).train.epochs == 7, "a row has the last word"
 
@@ -144,7 +144,7 @@ def test_the_ablation_has_the_papers_twelve_columns_each_literal_and_ours():
             assert (model.norm_exponent, model.pooling_options) == (1.0, {"scale": 1.0, "learn_scale": False})
         else:
             assert model.norm_exponent == 0.0
-            assert model.pooling_options == ({} if row.name.startswith("bp") else {"first_order": True})
+            assert model.pooling_options == ({} if row.name.startswith("bp") else {"start": "average"})
 
 
 def test_the_method_table_has_every_loss_with_both_poolings_under_one_budget():

@@ -85,7 +85,7 @@ def test_losses_and_gradients_of_many_processes_are_those_of_one(world, alone, t
     for child in children:
         child.start()
     for child in children:
-        child.join(60)
+        child.join(300)
         assert child.exitcode == 0
     for rank in range(world):
         assert_same(load_file(tmp_path / f"{world}-{rank}.safetensors"), alone)
@@ -115,7 +115,7 @@ def test_a_run_of_two_processes_is_the_run_of_one(loss, digits, tmp_path):
     """Weights after 15 steps, proxies, validation figures and metrics."""
     for world in (1, 2):
         for child in start(world, digits, tmp_path / str(world), f"loss.name={loss}", "train.ema=0.9"):
-            child.join(60)
+            child.join(300)
             assert child.exitcode == 0
     one, two = (load_file(checkpoint.listing(tmp_path / w / "checkpoints")[0] / checkpoint.TENSORS) for w in ("1", "2"))
     assert one.keys() == two.keys()
@@ -130,12 +130,12 @@ def test_a_run_of_two_processes_is_the_run_of_one(loss, digits, tmp_path):
 @pytest.mark.parametrize("harm", [signal.SIGKILL, signal.SIGSTOP], ids=["dies", "hangs"])
 def test_a_process_that_dies_or_hangs_ends_the_run_with_a_message(harm, digits, tmp_path):
     out = tmp_path / "run"
-    children = start(2, digits, out, "train.epochs=5000", "train.timeout=3.0")
+    children = start(2, digits, out, "train.epochs=5000", "train.timeout=10.0")
     while not read_metrics(out / "metrics.jsonl"):
         assert all(child.is_alive() for child in children)
         time.sleep(0.01)
     os.kill(children[1].pid, harm)
-    children[0].join(60)
+    children[0].join(300)
     children[1].kill()
     assert children[0].exitcode == 1
     said = Path(f"{out}.0").read_text()
@@ -146,7 +146,7 @@ def test_a_process_that_dies_or_hangs_ends_the_run_with_a_message(harm, digits, 
 def test_processes_that_cannot_share_a_batch_say_so(digits, tmp_path):
     children = start(2, digits, tmp_path / "run", "train.classes_per_batch=3")
     for child in children:
-        child.join(60)
+        child.join(300)
         assert child.exitcode == 1
     assert "multiple of the number of processes" in Path(f"{tmp_path / 'run'}.0").read_text()
 
@@ -176,7 +176,7 @@ def test_torchrun_trains_from_the_command_line(digits, tmp_path):
     for word in [*small, "model.dim=32", "model.reduce=32", "model.pooling=jcf-4-2", "model.fit_images=20"]:
         command += ["--set", word]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=600)
     assert done.returncode == 0, done.stderr
     assert secondsight.load(out / "best").dim == 32
     assert done.stderr.count("best recall@1 on the held-out classes") == 1  # one process speaks

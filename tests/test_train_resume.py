@@ -33,7 +33,7 @@ def untouched(digits, tmp_path_factory) -> Path:
 
 def run_whole(digits: Path, out: Path, *overrides: str) -> Path:
     child = start(digits, out, overrides or OVERRIDES, resume=False)
-    child.join(60)
+    child.join(300)
     assert child.exitcode == 0
     return out
 
@@ -191,10 +191,10 @@ def test_ctrl_c_saves_and_the_run_goes_on_exactly(digits, untouched, tmp_path):
     while child.is_alive() and not read_metrics(out / "metrics.jsonl"):
         time.sleep(0.001)
     os.kill(child.pid, signal.SIGINT)
-    child.join(30)
+    child.join(300)
     assert child.exitcode == 0
     steps = [row["step"] for row in read_metrics(out / "metrics.jsonl") if row["kind"] == "train"]
     assert checkpoint.listing(out / "checkpoints")[0].name == f"step-{steps[-1]:08d}"
     child = start(digits, out)
-    child.join(60)
+    child.join(300)
     assert_same_run(out, untouched)

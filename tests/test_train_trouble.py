@@ -153,7 +153,7 @@ def test_a_full_disk_ends_the_run_with_a_message_and_keeps_what_was_trained(digi
     while child.is_alive() and not checkpoint.listing(out / "checkpoints"):
         time.sleep(0.001)
     resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
-    child.join(60)
+    child.join(300)
     assert child.exitcode == 7
     said = (tmp_path / "said").read_text()
     kept = checkpoint.listing(out / "checkpoints")[0]

@@ -27,7 +27,7 @@ from secondsight.train.recipe import (
 
 RESULTS, TABLE, PLOT = "results.jsonl", "table.md", "plot.svg"
 
-OURS = {"first_order": True}
+OURS = {"start": "average"}
 """JCF's options here: the start that the defaults of `photos` use. The paper's literal layer is shown as ``jcf-32-8
 (literal)``.
 """

@@ -79,7 +79,7 @@ def _all_differ(pictures: list[Path]) -> bool:
 
 def recipe(data: Path, *, pooling: str, epochs: int) -> Recipe:
     """Frozen EfficientNet-Lite0, its features cached, and a pooling learned on them."""
-    ours = {"first_order": True} if pooling.startswith("jcf") else {}
+    ours = {"start": "average"} if pooling.startswith("jcf") else {}
     return Recipe(
         data=DataSection(path=str(data), transform="resize", size=112, cache_dir=str(data.parent / "cache")),
         model=ModelSection(pooling=pooling, freeze="all", norm_exponent=0.0, pooling_options=ours),

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from secondsight.backbones.backbone import Backbone
 from secondsight.backbones.preprocessing import IMAGENET
+from secondsight.functional.winograd import conv3x3
 
 # Channels and number of 3×3 convolutions of conv1 … conv5; each stage ends with a 2×2 max pooling.
 _PLAN = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
+
+WIDE = 128
+"""Channels from which Winograd's form takes less time than the plain one on a CPU (``benchmarks/convolutions.py``)."""
 
 
 class VGG16(Backbone):
@@ -27,7 +32,7 @@ class VGG16(Backbone):
         channels = 3
         for width, depth in _PLAN:
             for _ in range(depth):
-                self.features.append(nn.Conv2d(channels, width, 3, padding=1))
+                self.features.append(Conv3x3(channels, width))
                 self.features.append(nn.ReLU(inplace=True))
                 channels = width
             self.features.append(nn.MaxPool2d(2))
@@ -44,6 +49,27 @@ class VGG16(Backbone):
     def grid(self, height: int, width: int) -> tuple[int, int]:
         stride = 32 if self.last_pool else 16
         return height // stride, width // stride
+
+
+class Conv3x3(nn.Conv2d):
+    """A 3×3 convolution that takes the shorter way where there is one: many channels, on a CPU, in full precision."""
+
+    def __init__(self, channels: int, width: int):
+        super().__init__(channels, width, 3, padding=1)
+
+    def _get_name(self) -> str:
+        return "Conv2d"  # in print, and so in the name of a cache: what it computes, not how
+
+    def forward(self, input: Tensor) -> Tensor:
+        plain = torch.jit.is_tracing() or torch.compiler.is_compiling()  # exported programs: one convolution is clearer
+        if plain or min(self.in_channels, self.out_channels) < WIDE or not _full_precision_on_cpu(input, self.weight):
+            return super().forward(input)
+        return conv3x3(input, self.weight, self.bias)
+
+
+def _full_precision_on_cpu(*tensors: Tensor) -> bool:
+    exact = all(t.device.type == "cpu" and t.dtype in (torch.float32, torch.float64) for t in tensors)
+    return exact and not torch.is_autocast_enabled("cpu")
 
 
 def _initialise(module: nn.Module) -> None:

@@ -18,12 +18,18 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from secondsight.errors import ConfigError, ShapeError
+from secondsight.errors import ConfigError, ShapeError, UnknownName
 from secondsight.functional.jcf import jcf, jcf_local
 from secondsight.pooling.codewords import Assigned, Codewords
 from secondsight.pooling.contract import Features, Grid, Pooling
 from secondsight.pooling.fitting import sample
 from secondsight.pooling.naming import numbers
+
+
+STARTS = ("random", "average", "saliency")
+
+COMMON = 0.01
+"""Share of the features' energy in their mean below which it says nothing about a location."""
 
 
 class Operands(TypedDict):
@@ -58,8 +64,11 @@ class JCF(Pooling):
             R) → module.
         assign, scale, learn_scale, straight_through: See ``Codewords``.
         codebooks: 2 gives the second factor a codebook of its own.
-        first_order: Start as average pooling: the second factor gets an offset of 1 for every projector, V starts near
-            0 and all projectors share one U, so that z(x) ≈ Uᵀx and second order is learned on top.
+        start: ``"random"`` projectors, or one U for all and a second factor that is first the same for all of z, so
+            that second order is learned on top: ``"average"`` starts it at 1 (an offset; V near 0), so that z ≈ Σ_x Uᵀx;
+            ``"saliency"`` starts it, in ``fit``, at ⟨s, x⟩ with s the data's mean feature scaled to E⟨s, x⟩ = 1, so that
+            z ≈ Σ_x ⟨s, x⟩ Uᵀx: an average to which a location contributes as much as it stands out. That needs features
+            that keep their norm.
         dropout: Chance that a projector is left out of an image while training (inverted dropout on p and q, shared by
             locations).
         reduce: ``"sum"`` over locations (the paper's) or ``"mean"``.
@@ -80,7 +89,7 @@ class JCF(Pooling):
         learn_scale: bool = True,
         straight_through: bool = True,
         codebooks: int = 1,
-        first_order: bool = False,
+        start: str = "random",
         dropout: float = 0.0,
         reduce: str = "sum",
     ):
@@ -93,10 +102,12 @@ class JCF(Pooling):
             raise ConfigError(f"codebooks must be 1 (shared by both factors) or 2 (one each), got {codebooks}")
         if reduce not in ("sum", "mean"):
             raise ConfigError(f"reduce must be 'sum' or 'mean', got {reduce!r}")
+        if start not in STARTS:
+            raise UnknownName("start of jcf", start, STARTS)
         if not 0 <= dropout < 1:
             raise ConfigError(f"dropout must be in [0, 1), got {dropout}")
         self.codewords, self.projectors = codewords, projectors
-        self.first_order, self.reduce, self.dropout = first_order, reduce, dropout
+        self.start, self.reduce, self.dropout = start, reduce, dropout
         self.codebooks = nn.ModuleList(
             Codewords(
                 in_dim,
@@ -112,7 +123,7 @@ class JCF(Pooling):
         self.mixers = nn.ModuleList(_mixer(mix, codewords, projectors) for _ in range(2) if codewords and projectors)
         n = projectors or codewords or 1
         self.uv = nn.Parameter(torch.empty(n, in_dim, 2 * out_dim))
-        self.offset = nn.Parameter(torch.ones(n, out_dim)) if first_order else None
+        self.offset = nn.Parameter(torch.ones(n, out_dim)) if start != "random" else None
         self.reset_projectors()
 
     @classmethod
@@ -235,7 +246,7 @@ class JCF(Pooling):
         """
         if self.uv.is_meta:
             return
-        if not self.first_order:
+        if self.start == "random":
             p, q = self._coefficients(nn.functional.normalize(torch.randn(1, 1024, self.in_dim), dim=-1))
             self.uv.normal_(std=(p.square().sum(-1) * q.square().sum(-1)).mean().item() ** -0.25)
             return
@@ -261,11 +272,26 @@ class JCF(Pooling):
             book.fit(points, seed=seed + i)
         x = points[:4096][None].to(self.uv)
         for side, p in zip((self.u, self.v), self._coefficients(x), strict=True):
-            if side.data_ptr() == self.v.data_ptr() and self.first_order:
+            if side.data_ptr() == self.v.data_ptr() and self.start != "random":
                 continue  # V stays near zero beside its offset of 1
             factor = sum((p[0, :, j, None] * x[0]) @ side[j] for j in range(len(side)))
             assert isinstance(factor, Tensor)
             side.div_(factor.square().mean().sqrt().clamp_min(1e-12))
+        if self.start == "saliency":
+            self._start_as_saliency(points.to(self.uv))
+
+    def _start_as_saliency(self, points: Float[Tensor, "n d"]) -> None:
+        mean = points.mean(0)
+        energy, all_of_it = mean.square().sum(), points.square().sum(1).mean()
+        if not energy > COMMON * all_of_it:
+            share = (energy / all_of_it).item()
+            raise ConfigError(
+                f"start = 'saliency' needs features with a mean direction, but their mean holds {share:.2%} of their "
+                f"energy (at least {COMMON:.0%} is needed): keep the norm (norm_exponent = 0), or start as 'average'"
+            )
+        assert self.offset is not None
+        self.v.normal_(std=1e-2).add_((mean / energy)[:, None])
+        self.offset.zero_()
 
     def flops(self, locations: int) -> int:
         n = self.projectors or self.codewords or 1
