@@ -7,7 +7,7 @@ import torch
 from torch.autograd import gradcheck
 from torch.nn.functional import normalize, one_hot
 
-from secondsight.errors import ConfigError, ShapeError, UnknownName
+from secondsight.errors import ConfigError, DataError, ShapeError, UnknownName
 from secondsight.functional import assignment
 from secondsight.functional.jcf import jcf
 from secondsight.pooling import JCF, build
@@ -188,6 +188,60 @@ def test_saliency_start_is_an_average_weighed_by_the_product_with_the_mean_featu
     torch.testing.assert_close(m(x), (weights[..., None] * x).sum(1) @ m.u[0])
 
 
+@pytest.mark.parametrize("name", ["jcf", "jcf-5", "jcf-5-3"])
+def test_square_start_with_a_root_is_the_generalised_mean_of_two(name):
+    x = features(40, 9, 6)
+    m = layer(name, o=6, start="square", power=0.5, reduce="mean")
+    m.fit(x)
+    with torch.no_grad():
+        assert (m.v - m.u[0]).abs().max() < 0.1, "V is U and a little noise"
+        m.v.copy_(m.u[0].expand_as(m.v))
+        m.u.copy_(m.v)
+    squares = (x @ m.u[0]).square().mean(1)
+    torch.testing.assert_close(m(x), squares / (squares / m.level + 0.01).sqrt())
+    with torch.no_grad():
+        likeness = torch.cosine_similarity(m(x), squares.sqrt()).min()
+    assert likeness > 0.999, "the bend at zero changes little"
+
+
+def test_the_power_is_bounded_at_zero_and_keeps_the_sum_over_locations():
+    x = features()
+    m = layer("jcf-5-3", power=0.3, whiten=0.25)
+    with torch.no_grad():
+        m.mix.normal_()
+    m.level.fill_(2.0)
+    z = layer("jcf-5-3").requires_grad_(False)
+    z.load_state_dict({k: v for k, v in m.state_dict().items() if k not in ("level", "mix")})
+    plain = z(x)
+    expected = plain * (plain.abs() / 2 + 0.01) ** -0.7 @ m.mix
+    torch.testing.assert_close(m(x), expected)
+    torch.testing.assert_close(m.local(x).sum(1), expected)
+    nothing = torch.zeros_like(x, requires_grad=True)
+    m(nothing).sum().backward()
+    assert torch.isfinite(nothing.grad).all()
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.25, 0.5])
+def test_whitening_takes_the_pooled_vectors_second_moment_to_a_power(exponent):
+    x, m = features(400, 3, 6), layer("jcf-5-3", o=4, whiten=exponent)
+    m.fit(x)
+    plain = m._summed(x)
+    moment = (plain.T @ plain / 400).detach()
+    now = (m(x).T @ m(x) / 400).detach()
+    before, after = (torch.linalg.eigvalsh(t).flip(0)[:2] for t in (moment, now))  # the lower half is left together
+    torch.testing.assert_close(after[0] / after[1], (before[0] / before[1]) ** (1 - 2 * exponent))
+    torch.testing.assert_close(m.mix.square().sum(), torch.tensor(4.0, dtype=torch.float64))
+
+
+def test_the_end_is_fitted_from_images_and_its_options_are_checked():
+    for options in ({"power": 0.5}, {"whiten": 0.25}):
+        with pytest.raises(DataError, match="from images"):
+            layer("jcf", **options).fit([torch.randn(20, 6, dtype=torch.float64)])
+    for options in ({"power": 0.0}, {"power": 1.5}, {"whiten": -0.1}, {"whiten": 0.6}):
+        with pytest.raises(ConfigError, match="got"):
+            layer("jcf", **options)
+
+
 def test_saliency_start_needs_a_mean_direction():
     points = features(40, 9, 6)
     m = layer("jcf-5-3", o=8, start="saliency")
@@ -197,9 +251,7 @@ def test_saliency_start_needs_a_mean_direction():
         layer("jcf", start="salience")
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"scale": 1.0}, {"assign": "hard"}, {"assign": "top-2"}, {"start": "average"}]
-)
+@pytest.mark.parametrize("options", [{}, {"scale": 1.0}, {"assign": "hard"}, {"assign": "top-2"}, {"start": "average"}])
 @pytest.mark.parametrize("name", ["jcf-2", "jcf-32", "jcf-32-4", "jcf-64-16"])
 @pytest.mark.parametrize(("d", "o"), [(16, 64), (128, 32), (32, 128)])
 def test_the_variance_of_z_at_the_start_depends_on_nothing(name, options, d, o):
@@ -245,6 +297,8 @@ def test_lin_s_bilinear_vector_is_the_rooted_normalised_covariance():
         ("jcf-4-2", {}),
         ("jcf-4-2", {"assign": "top-2"}),
         ("jcf-4-3", {"assign": "top-2", "start": "average"}),
+        ("jcf-4-3", {"start": "square", "power": 0.5, "whiten": 0.25}),
+        ("jcf-3", {"start": "saliency", "power": 0.7, "reduce": "mean"}),
         ("jcf-4-2", {"mix": "mlp"}),
         ("bp-2", {}),
         ("bp", {"root": True}),

@@ -6,7 +6,10 @@ Jacob, Picard, Histace, Klein, "Efficient Codebook and Factorization for Second 
     jcf-N     z_i(x) = (h(x)ᵀ U_iᵀ x) (h(x)ᵀ V_iᵀ x)                 (our_second_facto_simplified)
     jcf-N-R   z_i(x) = (f_p(h(x))ᵀ Ũ_iᵀ x) (f_q(h(x))ᵀ Ṽ_iᵀ x)       (nearly_final_eq)
 
-with f_p(h) = Aᵀh, f_q(h) = Bᵀh by default (truly_final_eq), and z = Σ_x z(x).
+with f_p(h) = Aᵀh, f_q(h) = Bᵀh by default (truly_final_eq), and z = Σ_x z(x). Ours, and off by default: a signed power
+of z, as bilinear CNNs and Fisher vectors end in, and a matrix after it,
+
+    z ← W r(z) ∘ z,   r(z) = (|z| / m + ε)^(power − 1).
 """
 
 from __future__ import annotations
@@ -18,15 +21,17 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from secondsight.errors import ConfigError, ShapeError, UnknownName
+from secondsight.errors import ConfigError, DataError, ShapeError, UnknownName
 from secondsight.functional.jcf import jcf, jcf_local
 from secondsight.pooling.codewords import Assigned, Codewords
 from secondsight.pooling.contract import Features, Grid, Pooling
 from secondsight.pooling.fitting import sample
 from secondsight.pooling.naming import numbers
 
+STARTS = ("random", "average", "saliency", "square")
 
-STARTS = ("random", "average", "saliency")
+SMOOTH = 1e-2
+"""ε: below a hundredth of the mean |z| the power bends into a straight line through zero."""
 
 COMMON = 0.01
 """Share of the features' energy in their mean below which it says nothing about a location."""
@@ -64,17 +69,21 @@ class JCF(Pooling):
             R) → module.
         assign, scale, learn_scale, straight_through: See ``Codewords``.
         codebooks: 2 gives the second factor a codebook of its own.
-        start: ``"random"`` projectors, or one U for all and a second factor that is first the same for all of z, so
-            that second order is learned on top: ``"average"`` starts it at 1 (an offset; V near 0), so that z ≈ Σ_x Uᵀx;
-            ``"saliency"`` starts it, in ``fit``, at ⟨s, x⟩ with s the data's mean feature scaled to E⟨s, x⟩ = 1, so that
-            z ≈ Σ_x ⟨s, x⟩ Uᵀx: an average to which a location contributes as much as it stands out. That needs features
-            that keep their norm.
+        start: ``"random"`` projectors, or one U for all and a second factor that makes of z something known, so that
+            the rest is learned on top. ``"average"``: the factor is 1 (an offset; V near 0), z ≈ Σ_x Uᵀx.
+            ``"saliency"``: it is ⟨s, x⟩ with s the mean feature, scaled to E⟨s, x⟩ = 1, so that a location counts by
+            how much it stands out; for features that keep their norm. ``"square"``: V = U, z ≈ Σ_x (Uᵀx)², with power ½
+            a generalised mean (p = 2). All but ``"average"`` need ``fit``.
+        power: Exponent of the signed power; 1 leaves z as it is.
+        whiten: Adds W, which ``fit`` starts as the −``whiten``-th power of E[z zᵀ]: 0 changes nothing, ½ whitens. None
+            for no W.
         dropout: Chance that a projector is left out of an image while training (inverted dropout on p and q, shared by
             locations).
         reduce: ``"sum"`` over locations (the paper's) or ``"mean"``.
     """
 
     additive = True
+    level: Tensor | None
 
     def __init__(
         self,
@@ -90,6 +99,8 @@ class JCF(Pooling):
         straight_through: bool = True,
         codebooks: int = 1,
         start: str = "random",
+        power: float = 1.0,
+        whiten: float | None = None,
         dropout: float = 0.0,
         reduce: str = "sum",
     ):
@@ -104,10 +115,15 @@ class JCF(Pooling):
             raise ConfigError(f"reduce must be 'sum' or 'mean', got {reduce!r}")
         if start not in STARTS:
             raise UnknownName("start of jcf", start, STARTS)
+        if not 0 < power <= 1:
+            raise ConfigError(f"power must be over 0 and at most 1 (which changes nothing), got {power}")
+        if whiten is not None and not 0 <= whiten <= 0.5:
+            raise ConfigError(f"whiten must be between 0 (change nothing) and 0.5 (whiten), or left out, got {whiten}")
         if not 0 <= dropout < 1:
             raise ConfigError(f"dropout must be in [0, 1), got {dropout}")
         self.codewords, self.projectors = codewords, projectors
         self.start, self.reduce, self.dropout = start, reduce, dropout
+        self.power, self.whiten = power, whiten
         self.codebooks = nn.ModuleList(
             Codewords(
                 in_dim,
@@ -124,6 +140,8 @@ class JCF(Pooling):
         n = projectors or codewords or 1
         self.uv = nn.Parameter(torch.empty(n, in_dim, 2 * out_dim))
         self.offset = nn.Parameter(torch.ones(n, out_dim)) if start != "random" else None
+        self.register_buffer("level", torch.ones(()) if power != 1 else None)  # m, the mean of |z|
+        self.mix = nn.Parameter(torch.eye(out_dim)) if whiten is not None else None  # W
         self.reset_projectors()
 
     @classmethod
@@ -150,8 +168,20 @@ class JCF(Pooling):
         grid: Grid | None = None,
     ) -> Float[Tensor, "b out"]:
         """``y``: other features for the second factor (another modality, a neighbouring location); ``x`` when None."""
+        z = self._summed(x, mask, y)
+        return self._mixed(z if self.level is None else z * self._slope(z))
+
+    def _summed(self, x: Tensor, mask: Tensor | None = None, y: Tensor | None = None) -> Float[Tensor, "b out"]:
         z = jcf(**self._operands(x, mask, y))
         return z if self.reduce == "sum" else z / _count(x, mask)
+
+    def _slope(self, z: Float[Tensor, "b out"]) -> Float[Tensor, "b out"]:
+        """r(z), bounded at zero, where the plain power has an infinite slope."""
+        assert self.level is not None
+        return (z.abs() / self.level + SMOOTH).pow(self.power - 1)
+
+    def _mixed(self, z: Float[Tensor, "... out"]) -> Float[Tensor, "... out"]:
+        return z if self.mix is None else z @ self.mix.to(z.dtype)
 
     def local(
         self,
@@ -161,8 +191,10 @@ class JCF(Pooling):
         y: Float[Tensor, "b l d"] | None = None,
         grid: Grid | None = None,
     ) -> Float[Tensor, "b l out"]:
+        """z(x) of every location; what the power does to their sum is a factor that all of them share."""
         z = jcf_local(**self._operands(x, mask, y))
-        return z if self.reduce == "sum" else z / _count(x, mask)[..., None]
+        z = z if self.reduce == "sum" else z / _count(x, mask)[..., None]
+        return self._mixed(z if self.level is None else z * self._slope(z.sum(1))[:, None])
 
     def _operands(self, x: Tensor, mask: Tensor | None, y: Tensor | None) -> Operands:
         """What the contraction takes: features, coefficients p and q, projectors, offsets."""
@@ -254,9 +286,15 @@ class JCF(Pooling):
         # d.
         shared = nn.init.orthogonal_(torch.empty(self.in_dim, self.out_dim))
         self.u.copy_(shared * max(self.in_dim, self.out_dim) ** 0.5)
-        self.v.normal_(std=1e-2)
+        self._start_second_factor(self.u[0] if self.start == "square" else None, 1.0)
+
+    def _start_second_factor(self, v: Float[Tensor, "d o"] | None, offset: float) -> None:
+        """V = ``v`` for every projector, with noise that tells them apart; without it the same ``offset``."""
         assert self.offset is not None
-        self.offset.fill_(1.0)
+        self.v.normal_(std=1e-2)
+        if v is not None:
+            self.v.add_(v)
+        self.offset.fill_(offset if v is None else 0.0)
 
     def _coefficients(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """p and q of both factors, dense."""
@@ -265,7 +303,9 @@ class JCF(Pooling):
 
     @torch.no_grad()
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
-        """Codebook by spherical k-means; projectors rescaled so that each factor has mean square 1 on the data."""
+        """Codebook by spherical k-means; projectors rescaled so that each factor has mean square 1 on the data; then
+        the second factor's start, and m and W from the images' sums.
+        """
         points = sample(features, 100_000, seed=seed)
         for i, book in enumerate(self.codebooks):
             assert isinstance(book, Codewords)
@@ -278,20 +318,30 @@ class JCF(Pooling):
             assert isinstance(factor, Tensor)
             side.div_(factor.square().mean().sqrt().clamp_min(1e-12))
         if self.start == "saliency":
-            self._start_as_saliency(points.to(self.uv))
+            self._start_second_factor(_saliency(points.to(self.uv))[:, None], 0.0)
+        elif self.start == "square":
+            self._start_second_factor(self.u[0], 0.0)
+        if self.power != 1 or self.whiten is not None:
+            self._fit_end(features)
 
-    def _start_as_saliency(self, points: Float[Tensor, "n d"]) -> None:
-        mean = points.mean(0)
-        energy, all_of_it = mean.square().sum(), points.square().sum(1).mean()
-        if not energy > COMMON * all_of_it:
-            share = (energy / all_of_it).item()
-            raise ConfigError(
-                f"start = 'saliency' needs features with a mean direction, but their mean holds {share:.2%} of their "
-                f"energy (at least {COMMON:.0%} is needed): keep the norm (norm_exponent = 0), or start as 'average'"
-            )
-        assert self.offset is not None
-        self.v.normal_(std=1e-2).add_((mean / energy)[:, None])
-        self.offset.zero_()
+    def _fit_end(self, features: Features) -> None:
+        sums = []
+        was_training = self.training
+        self.eval()  # no dropout
+        for tensor in features.split(64) if isinstance(features, Tensor) else features:
+            if tensor.ndim != 3:
+                raise DataError(
+                    f"jcf with a power or whitening is fitted from images, tensors (images, locations, {self.in_dim}), "
+                    f"got one of shape {tuple(tensor.shape)}"
+                )
+            sums += [self._summed(some.to(self.uv)) for some in tensor.split(64)]
+        self.train(was_training)
+        z = torch.cat(sums)
+        if self.level is not None:
+            self.level.copy_(z.abs().mean().clamp_min(1e-12))
+            z = z * self._slope(z)
+        if self.mix is not None and self.whiten is not None:
+            self.mix.copy_(_whitening(z, self.whiten))
 
     def flops(self, locations: int) -> int:
         n = self.projectors or self.codewords or 1
@@ -299,7 +349,8 @@ class JCF(Pooling):
         active = min(n, book.k or n) if isinstance(book, Codewords) else n
         assign = 2 * self.in_dim * (self.codewords or 0) * len(self.codebooks)
         mix = 4 * (self.codewords or 0) * (self.projectors or 0)
-        return locations * (assign + mix + 4 * active * self.in_dim * self.out_dim + 2 * self.out_dim)
+        end = 4 * self.out_dim * (self.power != 1) + 2 * self.out_dim**2 * (self.mix is not None)
+        return locations * (assign + mix + 4 * active * self.in_dim * self.out_dim + 2 * self.out_dim) + end
 
     def extra_repr(self) -> str:
         shared = f", projectors={self.projectors}" if self.projectors else ""
@@ -330,6 +381,30 @@ def _mixer(mix: str | Mixer, codewords: int, projectors: int) -> nn.Module:
             f"unknown mix {mix!r}; valid: 'linear', 'mlp', or a function (codewords, projectors) -> module"
         )
     return mix(codewords, projectors)
+
+
+def _saliency(points: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
+    """s = E[x] / ‖E[x]‖², for which E⟨s, x⟩ = 1."""
+    mean = points.mean(0)
+    energy, all_of_it = mean.square().sum(), points.square().sum(1).mean()
+    if not energy > COMMON * all_of_it:
+        share = (energy / all_of_it).item()
+        raise ConfigError(
+            f"start = 'saliency' needs features with a mean direction, but their mean holds {share:.2%} of their "
+            f"energy (at least {COMMON:.0%} is needed); start as 'average' or 'square'"
+        )
+    return mean / energy
+
+
+def _whitening(z: Float[Tensor, "n o"], exponent: float) -> Float[Tensor, "o o"]:
+    """M^(−exponent) of M = E[z zᵀ], scaled to the length of the identity.
+
+    Directions below the middle one count as much as that: few images say little about them.
+    """
+    values, vectors = torch.linalg.eigh((z.T @ z).double() / len(z))
+    values = values.clamp_min(values[-((min(len(z), len(values)) + 1) // 2)]).clamp_min(1e-12)
+    w = (vectors * values**-exponent) @ vectors.T
+    return (w * (len(w) / w.square().sum()).sqrt()).to(z.dtype)
 
 
 def _count(x: Tensor, mask: Tensor | None) -> Float[Tensor, "b 1"]:
