@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from measure import console, interleaved, table
-from secondsight.functional.winograd import IN, OUT, conv3x3
+from secondsight.backbones.winograd import IN, OUT, conv3x3
 from secondsight.memory import keep_freed
 
 SHAPES = [(64, 112), (128, 112), (128, 56), (256, 56), (256, 28), (512, 28), (512, 14)]

@@ -120,6 +120,11 @@ class TestReduction:
         assert (energy[:3] > 0.99).all(), "the mean direction is among those kept"
         assert kept.sum().item() == pytest.approx(3, abs=1e-3)
 
+    def test_with_nothing_to_reduce_the_channels_stay_as_they_are(self):
+        x, m = torch.randn(2, 500, 8) * 7, Reduction(8, 8, norm_exponent=0.0)
+        m.fit(x)
+        torch.testing.assert_close(m(x), x / x.norm(dim=-1).mean())
+
     def test_zero_features_stay_finite(self):
         m = Reduction(8, 4)
         x = torch.zeros(1, 3, 8, requires_grad=True)

@@ -198,7 +198,7 @@ def test_square_start_with_a_root_is_the_generalised_mean_of_two(name):
         m.v.copy_(m.u[0].expand_as(m.v))
         m.u.copy_(m.v)
     squares = (x @ m.u[0]).square().mean(1)
-    torch.testing.assert_close(m(x), squares / (squares / m.level + 0.01).sqrt())
+    torch.testing.assert_close(m(x), squares / (squares / m.ending.level + 0.01).sqrt())
     with torch.no_grad():
         likeness = torch.cosine_similarity(m(x), squares.sqrt()).min()
     assert likeness > 0.999, "the bend at zero changes little"
@@ -208,12 +208,12 @@ def test_the_power_is_bounded_at_zero_and_keeps_the_sum_over_locations():
     x = features()
     m = layer("jcf-5-3", power=0.3, whiten=0.25)
     with torch.no_grad():
-        m.mix.normal_()
-    m.level.fill_(2.0)
+        m.ending.weight.normal_()
+    m.ending.level.fill_(2.0)
     z = layer("jcf-5-3").requires_grad_(False)
-    z.load_state_dict({k: v for k, v in m.state_dict().items() if k not in ("level", "mix")})
+    z.load_state_dict({k: v for k, v in m.state_dict().items() if not k.startswith("ending.")})
     plain = z(x)
-    expected = plain * (plain.abs() / 2 + 0.01) ** -0.7 @ m.mix
+    expected = plain * (plain.abs() / 2 + 0.01) ** -0.7 @ m.ending.weight / 2  # √D = 2
     torch.testing.assert_close(m(x), expected)
     torch.testing.assert_close(m.local(x).sum(1), expected)
     nothing = torch.zeros_like(x, requires_grad=True)
@@ -230,7 +230,7 @@ def test_whitening_takes_the_pooled_vectors_second_moment_to_a_power(exponent):
     now = (m(x).T @ m(x) / 400).detach()
     before, after = (torch.linalg.eigvalsh(t).flip(0)[:2] for t in (moment, now))  # the lower half is left together
     torch.testing.assert_close(after[0] / after[1], (before[0] / before[1]) ** (1 - 2 * exponent))
-    torch.testing.assert_close(m.mix.square().sum(), torch.tensor(4.0, dtype=torch.float64))
+    torch.testing.assert_close(m.ending.weight.square().sum(), torch.tensor(16.0, dtype=torch.float64))  # D · ‖I‖²
 
 
 def test_the_end_is_fitted_from_images_and_its_options_are_checked():

@@ -144,7 +144,9 @@ def test_the_ablation_has_the_papers_twelve_columns_each_literal_and_ours():
             assert (model.norm_exponent, model.pooling_options) == (1.0, {"scale": 1.0, "learn_scale": False})
         else:
             assert model.norm_exponent == 0.0
-            assert model.pooling_options == ({} if row.name.startswith("bp") else {"start": "average"})
+            ours = {"start": "square", "power": 0.5, "whiten": 0.25}
+            assert model.pooling_options == ({} if row.name.startswith("bp") else ours)
+            assert model.reduce == 256, "the paper's"
 
 
 def test_the_method_table_has_every_loss_with_both_poolings_under_one_budget():

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from secondsight.backbones import winograd
 from secondsight.backbones.vgg import WIDE, Conv3x3
-from secondsight.functional import winograd
-from secondsight.functional.winograd import conv3x3
+from secondsight.backbones.winograd import conv3x3
 
 SIZES = [(4, 4), (14, 14), (7, 9), (1, 1), (2, 5)]
 

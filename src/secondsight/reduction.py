@@ -47,15 +47,22 @@ class Reduction(nn.Module):
     @torch.no_grad()
     def fit(self, features: Features, *, seed: int = 0) -> None:
         """W = the directions of most energy, by an uncentred SVD: centring would remove the mean direction, which lets
-        a second-order layer carry first-order information. Then m = the mean norm after W.
+        a second-order layer carry first-order information; with nothing to reduce, the channels as they are. Then m =
+        the mean norm after W.
         """
+        if self.in_dim == self.out_dim:
+            nn.init.eye_(self.weight)
+        else:
+            self._fit_axes(features)
+        points = sample(features, 20_000, seed=seed).to(self.weight)
+        self.mean_norm.copy_((points @ self.weight).norm(dim=1).mean().clamp_min(1e-6))
+
+    def _fit_axes(self, features: Features) -> None:
         moment = torch.zeros(self.in_dim, self.in_dim, dtype=torch.float64)
         for chunk in chunks(features):
             moment += (chunk.T @ chunk).to(moment)
         vectors = torch.linalg.eigh(moment).eigenvectors.flip(1)  # most energy first
         self.weight[:, : vectors.shape[1]].copy_(vectors[:, : self.out_dim])
-        points = sample(features, 20_000, seed=seed).to(self.weight)
-        self.mean_norm.copy_((points @ self.weight).norm(dim=1).mean().clamp_min(1e-6))
 
     def extra_repr(self) -> str:
         return f"in_dim={self.in_dim}, out_dim={self.out_dim}, norm_exponent={self.exponent.item():.3g}"

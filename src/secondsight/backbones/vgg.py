@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from secondsight.backbones.backbone import Backbone
 from secondsight.backbones.preprocessing import IMAGENET
-from secondsight.functional.winograd import conv3x3
+from secondsight.backbones.winograd import conv3x3
 
 # Channels and number of 3×3 convolutions of conv1 … conv5; each stage ends with a 2×2 max pooling.
 _PLAN = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))

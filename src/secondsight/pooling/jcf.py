@@ -7,9 +7,7 @@ Jacob, Picard, Histace, Klein, "Efficient Codebook and Factorization for Second 
     jcf-N-R   z_i(x) = (f_p(h(x))ᵀ Ũ_iᵀ x) (f_q(h(x))ᵀ Ṽ_iᵀ x)       (nearly_final_eq)
 
 with f_p(h) = Aᵀh, f_q(h) = Bᵀh by default (truly_final_eq), and z = Σ_x z(x). Ours, and off by default: a signed power
-of z, as bilinear CNNs and Fisher vectors end in, and a matrix after it,
-
-    z ← W r(z) ∘ z,   r(z) = (|z| / m + ε)^(power − 1).
+of z, and a matrix after it (``ending``).
 """
 
 from __future__ import annotations
@@ -25,13 +23,11 @@ from secondsight.errors import ConfigError, DataError, ShapeError, UnknownName
 from secondsight.functional.jcf import jcf, jcf_local
 from secondsight.pooling.codewords import Assigned, Codewords
 from secondsight.pooling.contract import Features, Grid, Pooling
+from secondsight.pooling.ending import Ending
 from secondsight.pooling.fitting import sample
 from secondsight.pooling.naming import numbers
 
 STARTS = ("random", "average", "saliency", "square")
-
-SMOOTH = 1e-2
-"""ε: below a hundredth of the mean |z| the power bends into a straight line through zero."""
 
 COMMON = 0.01
 """Share of the features' energy in their mean below which it says nothing about a location."""
@@ -74,16 +70,13 @@ class JCF(Pooling):
             ``"saliency"``: it is ⟨s, x⟩ with s the mean feature, scaled to E⟨s, x⟩ = 1, so that a location counts by
             how much it stands out; for features that keep their norm. ``"square"``: V = U, z ≈ Σ_x (Uᵀx)², with power ½
             a generalised mean (p = 2). All but ``"average"`` need ``fit``.
-        power: Exponent of the signed power; 1 leaves z as it is.
-        whiten: Adds W, which ``fit`` starts as the −``whiten``-th power of E[z zᵀ]: 0 changes nothing, ½ whitens. None
-            for no W.
+        power, whiten: See ``Ending``.
         dropout: Chance that a projector is left out of an image while training (inverted dropout on p and q, shared by
             locations).
         reduce: ``"sum"`` over locations (the paper's) or ``"mean"``.
     """
 
     additive = True
-    level: Tensor | None
 
     def __init__(
         self,
@@ -115,15 +108,10 @@ class JCF(Pooling):
             raise ConfigError(f"reduce must be 'sum' or 'mean', got {reduce!r}")
         if start not in STARTS:
             raise UnknownName("start of jcf", start, STARTS)
-        if not 0 < power <= 1:
-            raise ConfigError(f"power must be over 0 and at most 1 (which changes nothing), got {power}")
-        if whiten is not None and not 0 <= whiten <= 0.5:
-            raise ConfigError(f"whiten must be between 0 (change nothing) and 0.5 (whiten), or left out, got {whiten}")
         if not 0 <= dropout < 1:
             raise ConfigError(f"dropout must be in [0, 1), got {dropout}")
         self.codewords, self.projectors = codewords, projectors
         self.start, self.reduce, self.dropout = start, reduce, dropout
-        self.power, self.whiten = power, whiten
         self.codebooks = nn.ModuleList(
             Codewords(
                 in_dim,
@@ -140,8 +128,7 @@ class JCF(Pooling):
         n = projectors or codewords or 1
         self.uv = nn.Parameter(torch.empty(n, in_dim, 2 * out_dim))
         self.offset = nn.Parameter(torch.ones(n, out_dim)) if start != "random" else None
-        self.register_buffer("level", torch.ones(()) if power != 1 else None)  # m, the mean of |z|
-        self.mix = nn.Parameter(torch.eye(out_dim)) if whiten is not None else None  # W
+        self.ending = Ending(out_dim, power=power, whiten=whiten)
         self.reset_projectors()
 
     @classmethod
@@ -168,20 +155,11 @@ class JCF(Pooling):
         grid: Grid | None = None,
     ) -> Float[Tensor, "b out"]:
         """``y``: other features for the second factor (another modality, a neighbouring location); ``x`` when None."""
-        z = self._summed(x, mask, y)
-        return self._mixed(z if self.level is None else z * self._slope(z))
+        return self.ending(self._summed(x, mask, y))
 
     def _summed(self, x: Tensor, mask: Tensor | None = None, y: Tensor | None = None) -> Float[Tensor, "b out"]:
         z = jcf(**self._operands(x, mask, y))
         return z if self.reduce == "sum" else z / _count(x, mask)
-
-    def _slope(self, z: Float[Tensor, "b out"]) -> Float[Tensor, "b out"]:
-        """r(z), bounded at zero, where the plain power has an infinite slope."""
-        assert self.level is not None
-        return (z.abs() / self.level + SMOOTH).pow(self.power - 1)
-
-    def _mixed(self, z: Float[Tensor, "... out"]) -> Float[Tensor, "... out"]:
-        return z if self.mix is None else z @ self.mix.to(z.dtype)
 
     def local(
         self,
@@ -191,10 +169,8 @@ class JCF(Pooling):
         y: Float[Tensor, "b l d"] | None = None,
         grid: Grid | None = None,
     ) -> Float[Tensor, "b l out"]:
-        """z(x) of every location; what the power does to their sum is a factor that all of them share."""
         z = jcf_local(**self._operands(x, mask, y))
-        z = z if self.reduce == "sum" else z / _count(x, mask)[..., None]
-        return self._mixed(z if self.level is None else z * self._slope(z.sum(1))[:, None])
+        return self.ending.local(z if self.reduce == "sum" else z / _count(x, mask)[..., None])
 
     def _operands(self, x: Tensor, mask: Tensor | None, y: Tensor | None) -> Operands:
         """What the contraction takes: features, coefficients p and q, projectors, offsets."""
@@ -282,19 +258,18 @@ class JCF(Pooling):
             p, q = self._coefficients(nn.functional.normalize(torch.randn(1, 1024, self.in_dim), dim=-1))
             self.uv.normal_(std=(p.square().sum(-1) * q.square().sum(-1)).mean().item() ** -0.25)
             return
-        # One U for all, with orthonormal rows or columns: z then starts as average pooling, its angles untouched if D ≥
-        # d.
-        shared = nn.init.orthogonal_(torch.empty(self.in_dim, self.out_dim))
+        # One U for all, with orthonormal rows or columns: z then starts as average pooling, its angles untouched if
+        # D ≥ d. With D = d it is the identity: after rectifiers channels mean more than mixtures of them do to a power.
+        shared = torch.empty(self.in_dim, self.out_dim)
+        shared = nn.init.eye_(shared) if self.in_dim == self.out_dim else nn.init.orthogonal_(shared)
         self.u.copy_(shared * max(self.in_dim, self.out_dim) ** 0.5)
-        self._start_second_factor(self.u[0] if self.start == "square" else None, 1.0)
+        self._start_second_factor(self.u[0] if self.start == "square" else None)
 
-    def _start_second_factor(self, v: Float[Tensor, "d o"] | None, offset: float) -> None:
-        """V = ``v`` for every projector, with noise that tells them apart; without it the same ``offset``."""
+    def _start_second_factor(self, v: Float[Tensor, "d _"] | None) -> None:
+        """``v`` for every projector, or an offset of 1, and noise that tells projectors apart."""
         assert self.offset is not None
-        self.v.normal_(std=1e-2)
-        if v is not None:
-            self.v.add_(v)
-        self.offset.fill_(offset if v is None else 0.0)
+        self.offset.fill_(1.0 if v is None else 0.0)
+        self.v.normal_(std=1e-2).add_(0.0 if v is None else v)
 
     def _coefficients(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """p and q of both factors, dense."""
@@ -318,15 +293,14 @@ class JCF(Pooling):
             assert isinstance(factor, Tensor)
             side.div_(factor.square().mean().sqrt().clamp_min(1e-12))
         if self.start == "saliency":
-            self._start_second_factor(_saliency(points.to(self.uv))[:, None], 0.0)
+            self._start_second_factor(_saliency(points.to(self.uv))[:, None])
         elif self.start == "square":
-            self._start_second_factor(self.u[0], 0.0)
-        if self.power != 1 or self.whiten is not None:
-            self._fit_end(features)
+            self._start_second_factor(self.u[0])
+        if self.ending.needed:
+            self.ending.fit(self._sums(features))
 
-    def _fit_end(self, features: Features) -> None:
-        sums = []
-        was_training = self.training
+    def _sums(self, features: Features) -> Float[Tensor, "images out"]:
+        sums, was_training = [], self.training
         self.eval()  # no dropout
         for tensor in features.split(64) if isinstance(features, Tensor) else features:
             if tensor.ndim != 3:
@@ -336,12 +310,7 @@ class JCF(Pooling):
                 )
             sums += [self._summed(some.to(self.uv)) for some in tensor.split(64)]
         self.train(was_training)
-        z = torch.cat(sums)
-        if self.level is not None:
-            self.level.copy_(z.abs().mean().clamp_min(1e-12))
-            z = z * self._slope(z)
-        if self.mix is not None and self.whiten is not None:
-            self.mix.copy_(_whitening(z, self.whiten))
+        return torch.cat(sums)
 
     def flops(self, locations: int) -> int:
         n = self.projectors or self.codewords or 1
@@ -349,8 +318,8 @@ class JCF(Pooling):
         active = min(n, book.k or n) if isinstance(book, Codewords) else n
         assign = 2 * self.in_dim * (self.codewords or 0) * len(self.codebooks)
         mix = 4 * (self.codewords or 0) * (self.projectors or 0)
-        end = 4 * self.out_dim * (self.power != 1) + 2 * self.out_dim**2 * (self.mix is not None)
-        return locations * (assign + mix + 4 * active * self.in_dim * self.out_dim + 2 * self.out_dim) + end
+        each = assign + mix + 4 * active * self.in_dim * self.out_dim + 2 * self.out_dim
+        return locations * each + self.ending.flops()
 
     def extra_repr(self) -> str:
         shared = f", projectors={self.projectors}" if self.projectors else ""
@@ -394,17 +363,6 @@ def _saliency(points: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
             f"energy (at least {COMMON:.0%} is needed); start as 'average' or 'square'"
         )
     return mean / energy
-
-
-def _whitening(z: Float[Tensor, "n o"], exponent: float) -> Float[Tensor, "o o"]:
-    """M^(−exponent) of M = E[z zᵀ], scaled to the length of the identity.
-
-    Directions below the middle one count as much as that: few images say little about them.
-    """
-    values, vectors = torch.linalg.eigh((z.T @ z).double() / len(z))
-    values = values.clamp_min(values[-((min(len(z), len(values)) + 1) // 2)]).clamp_min(1e-12)
-    w = (vectors * values**-exponent) @ vectors.T
-    return (w * (len(w) / w.square().sum()).sqrt()).to(z.dtype)
 
 
 def _count(x: Tensor, mask: Tensor | None) -> Float[Tensor, "b 1"]:
