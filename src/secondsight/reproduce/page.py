@@ -81,7 +81,9 @@ def _markdown(table: Table, rows: Sequence[Summary]) -> str:
         *(heading for heading, _ in shown),
         *("best epoch R@1", "parameters", "GFLOPs", "ms head", "ms image", "runs"),
     ]
-    tops = {name: max(s.last[name].value for s in rows if name in s.last) for name in names}
+    # Folds differ in difficulty: a row that lacks some may be the highest without being the best.
+    whole = [summary for summary in rows if summary.runs == max(s.runs for s in rows)]
+    tops = {name: max((s.last[name].value for s in whole if name in s.last), default=None) for name in names}
     body = []
     for row in table.rows:
         cells = [*row.cells, *[""] * (len(table.columns) - len(row.cells))]
@@ -182,7 +184,7 @@ def _signed(summary: Summary) -> str:
     return f"{'+' if value.value >= 0 else '−'}{str(value).lstrip('-')}"
 
 
-def _bold(summary: Summary, name: str, top: float) -> str:
+def _bold(summary: Summary, name: str, top: float | None) -> str:
     value = summary.last[name]
     return f"**{value}**" if value.value == top else str(value)
 
