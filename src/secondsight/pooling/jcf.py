@@ -259,7 +259,7 @@ class JCF(Pooling):
             self.uv.normal_(std=(p.square().sum(-1) * q.square().sum(-1)).mean().item() ** -0.25)
             return
         # One U for all, with orthonormal rows or columns: z then starts as average pooling, its angles untouched if
-        # D ≥ d. With D = d it is the identity: after rectifiers channels mean more than mixtures of them do to a power.
+        # D ≥ d. With D = d it is the identity, so that a power acts on the features' own channels.
         shared = torch.empty(self.in_dim, self.out_dim)
         shared = nn.init.eye_(shared) if self.in_dim == self.out_dim else nn.init.orthogonal_(shared)
         self.u.copy_(shared * max(self.in_dim, self.out_dim) ** 0.5)
