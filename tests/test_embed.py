@@ -7,10 +7,11 @@ import pytest
 import torch
 from PIL import Image
 
+import secondsight
 import secondsight.embed as module
 from secondsight import Embedder
 from secondsight.data import open as open_images
-from secondsight.data.transforms import RandomResizedCrop, Resize
+from secondsight.data.transforms import RandomResizedCrop, Resize, ResizeCrop
 from secondsight.embed import embed
 from secondsight.errors import ConfigError, DataError
 
@@ -44,6 +45,22 @@ def test_embeddings_are_the_model_s_in_the_set_s_order(model, folder):
     one = read_image(images.path(7), Resize(32))
     with torch.no_grad():
         np.testing.assert_allclose(found.vectors[7], model(one[None])[0].numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "transform"), [("resize", Resize(32)), ("resize-crop", ResizeCrop(32))])
+def test_an_embedder_is_shown_images_as_it_was_when_it_was_judged(name, transform, folder, tmp_path):
+    torch.manual_seed(0)
+    built = Embedder.build(
+        backbone="efficientnet-lite0", weights=None, pooling="average", dim=8, size=32, transform=name
+    )
+    built.save(tmp_path / "model")
+    model, images = secondsight.load(tmp_path / "model"), open_images(folder)
+    assert np.array_equal(embed(model, images).vectors, embed(model, images, transform).vectors)
+
+
+def test_a_network_that_does_not_say_how_it_wants_to_be_shown_images_must_be_told(folder):
+    with pytest.raises(ConfigError, match="give a transform"):
+        embed(torch.nn.Flatten(), open_images(folder))
 
 
 def test_a_bad_file_is_set_aside_and_counted(model, folder):

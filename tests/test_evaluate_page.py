@@ -215,6 +215,8 @@ def test_a_saved_model_and_the_run_that_holds_it_are_judged_alike(photos, tmp_pa
     one, two = (json.loads((out / "report.json").read_text()) for out in outs)
     assert one["recall"] == two["recall"]
     assert "crop-32" in one["transform"]
+    assert run(tmp_path / "run", photos, "--out", tmp_path / "c").exit_code == 0
+    assert json.loads((tmp_path / "c" / "report.json").read_text())["transform"].startswith("resize-32")
 
 
 def test_mistakes_on_the_command_line_are_explained(photos, tmp_path):

@@ -91,6 +91,20 @@ def test_a_cache_that_cannot_be_is_an_error_that_says_why(words, reason, digits,
         train(train_tiny.recipe(digits, *words, "data.cache=true"), tmp_path / "run", quiet=True)
 
 
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ([], "resize-crop"),
+        (["data.transform=resize"], "resize"),
+        (["data.transform=resize-crop"], "resize-crop"),
+        (["data.eval_transform=resize"], "resize"),
+    ],
+)
+def test_a_model_keeps_how_it_was_shown_images_when_it_was_judged(words, shown, digits, tmp_path):
+    run = train(train_tiny.recipe(digits, "data.transform=random-crop", *words), tmp_path / "run", quiet=True)
+    assert secondsight.load(run.directory / "best").config.transform == shown
+
+
 def test_chunks_train_as_the_whole_batch_does(digits, tmp_path):
     losses = []
     for chunk in ("none", "3"):

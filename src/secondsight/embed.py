@@ -14,12 +14,14 @@ from rich.progress import Progress, TaskID
 from torch import nn
 
 from secondsight import files
+from secondsight.data import transforms
 from secondsight.data.batches import BatchLoader
 from secondsight.data.failures import Failures
 from secondsight.data.imageset import ImageSet
 from secondsight.data.loader import Pictures
 from secondsight.data.transforms import Transform
 from secondsight.errors import ConfigError, DataError, RunError
+from secondsight.model import Embedder
 from secondsight.progress import bar
 
 BLOCK = 2048
@@ -42,7 +44,7 @@ class Embeddings:
 def embed(
     model: nn.Module,
     images: ImageSet,
-    transform: Transform,
+    transform: Transform | None = None,
     *,
     batch_size: int = 64,
     workers: int | None = None,
@@ -55,7 +57,8 @@ def embed(
     Args:
         model: Maps uint8 RGB (B, 3, S, S) to (B, D); an ``Embedder``, usually.
         images: What to embed.
-        transform: From a picture to (3, S, S); must be deterministic.
+        transform: From a picture to (3, S, S); must be deterministic. None for the embedder's own, by which it was
+            judged when it was trained.
         batch_size: Images at once.
         workers: Decoding threads; None chooses.
         device: Where the model runs.
@@ -64,6 +67,7 @@ def embed(
     """
     if len(images) == 0:
         raise DataError(f"{images.root}: no images to embed")
+    transform = look(model) if transform is None else transform
     if not transform.deterministic:
         raise ConfigError(f"embedding needs a transform without chance, not {transform.key}: 'resize' or 'resize-crop'")
     store = None if out is None else _Store(Path(out), _identity(model, images, transform))
@@ -89,6 +93,13 @@ def embed(
     finally:
         model.train(was_training)
     return _joined(blocks, images)
+
+
+def look(model: nn.Module) -> Transform:
+    """How an embedder wants to be shown images: the transform and the size that it was trained and judged with."""
+    if not isinstance(model, Embedder):
+        raise ConfigError(f"a {type(model).__name__} does not say how it wants to be shown images: give a transform")
+    return transforms.build(model.config.transform, model.size)
 
 
 class _Told:

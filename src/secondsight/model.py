@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -55,6 +55,7 @@ class ModelConfig(Strict):
     reduction: ReductionConfig | None = None  # without it the pooling sees all channels as they are
     pooling: PoolingConfig = PoolingConfig()
     size: int | None = None  # pixels a side of the images it was trained with; without it the backbone's own
+    transform: Literal["resize", "resize-crop"] = "resize"  # how it was judged, and wants to be shown images
     keep: int | None = None  # numbers left of an image by a linear map after the pooling (see `secondsight compress`)
     normalise: tuple[tuple[int, float], ...] = ()
     """Parts that are normalised apart, with the length each is given (an ensemble's); () normalises the whole."""
@@ -87,6 +88,7 @@ class Embedder(nn.Module):
         norm_exponent: float = 1.0,
         learn_exponent: bool = False,
         size: int | None = None,
+        transform: str = "resize",
         normalise: tuple[tuple[int, float], ...] = (),
         backbone_options: dict[str, Any] | None = None,
         pooling_options: dict[str, Any] | None = None,
@@ -102,6 +104,7 @@ class Embedder(nn.Module):
                 all.
             norm_exponent, learn_exponent: See ``Reduction``.
             size: Pixels a side of the images it is meant for; None for the backbone's own.
+            transform: How they are made square: ``"resize"``, or ``"resize-crop"`` for their centre.
             normalise: Parts that are normalised apart, each its size and the length it is given; () for the whole.
             pooling_options: The pooling's own keywords.
         """
@@ -115,6 +118,7 @@ class Embedder(nn.Module):
             else ReductionConfig(dim=reduce or 0, norm_exponent=norm_exponent, learn_exponent=learn_exponent),
             pooling=PoolingConfig(name=pooling, dim=dim, options=pooling_options or {}),
             size=size,
+            transform=transform,  # pyright: ignore[reportArgumentType] pydantic checks it
             normalise=normalise,
         )
         return cls.from_config(config, backbone=backbone)

@@ -97,12 +97,12 @@ def _sample(model, pictures, count: int, seed: int):
 
     from secondsight.compress import Sample
     from secondsight.data.loader import Loader
-    from secondsight.data.transforms import Resize
+    from secondsight.embed import look
     from secondsight.progress import track
 
     chosen = np.random.default_rng(seed).permutation(len(pictures))[:count]
     some = pictures.subset(np.sort(chosen))
-    loader = Loader(some, Resize(model.size), batch_size=32)
+    loader = Loader(some, look(model), batch_size=32)
     return Sample.of(model, track((b.images for b in loader), "looking at images", total=-(-len(some) // 32)))
 
 
@@ -110,7 +110,6 @@ def _recalls(large, small, pictures) -> list[dict]:
     """Recall of the large model, of the small one, and of the small one's embeddings as int8 and as bits."""
     import torch
 
-    from secondsight.data.transforms import Resize
     from secondsight.embed import embed
     from secondsight.evaluate import retrieval
     from secondsight.functional.compression import from_bits, to_bits, to_int8
@@ -126,7 +125,7 @@ def _recalls(large, small, pictures) -> list[dict]:
 
     rows = []
     for name, model in (("before, float32", large), ("after, float32", small)):
-        found = embed(model, pictures, Resize(model.size))
+        found = embed(model, pictures)
         rows.append(row(name, found.vectors, found.labels, 4 * model.dim))
     z = torch.from_numpy(found.vectors)  # the small model's
     rows.append(row("after, int8", to_int8(z).float().numpy(), found.labels, small.dim))

@@ -22,7 +22,6 @@ def demo(
     from secondsight import demo as steps
     from secondsight import load
     from secondsight.data import open as open_images
-    from secondsight.data.transforms import Resize
     from secondsight.embed import embed
     from secondsight.evaluate import retrieval
     from secondsight.train import train
@@ -43,7 +42,7 @@ def demo(
         if not run.complete:
             raise typer.Exit(1)  # stopped by hand; training has said so
         model = load(run.directory / "best")
-        embedded = embed(model, images, Resize(model.size), batch_size=64)
+        embedded = embed(model, images)
         results[pooling] = retrieval(embedded.vectors, images.require_labels()[embedded.indices])
         found_by[pooling] = embedded
 

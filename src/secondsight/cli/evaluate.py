@@ -34,7 +34,9 @@ def evaluate(
     resample: str = typer.Option("queries", help="What the intervals draw again: queries or classes."),
     seed: int = typer.Option(0, help="Of the resampling and the clustering."),
     weights: str = typer.Option("default", help="Of a backbone: a file, 'default', or 'random'."),
-    transform: str = typer.Option("resize", help="resize (to a square) or resize-crop (its centre)."),
+    transform: str = typer.Option(
+        None, help="resize (to a square) or resize-crop (its centre); default: the model's own."
+    ),
     size: int = typer.Option(None, min=1, help="Pixels of the images' sides; default: the model's own."),
     batch_size: int = typer.Option(64, min=1, help="Images at once."),
     device: str = typer.Option(None, help="cpu, cuda …; default: cuda where there is one."),

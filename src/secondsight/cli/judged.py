@@ -73,14 +73,21 @@ def read_labels(path: Path) -> np.ndarray:
 
 
 def from_model(
-    model: Embedder, images: ImageSet, *, transform: str, size: int | None, batch_size: int, device: str, strict: bool
+    model: Embedder,
+    images: ImageSet,
+    *,
+    transform: str | None,
+    size: int | None,
+    batch_size: int,
+    device: str,
+    strict: bool,
 ) -> Judged:
     """Embed the images, without those that cannot be read."""
     from secondsight.data.transforms import build
     from secondsight.embed import embed
 
     images.require_labels()
-    look = build(transform, size or model.size)
+    look = build(transform or model.config.transform, size or model.size)
     found = embed(model, images, look, batch_size=batch_size, device=device, strict=strict)
     facts = {
         "model": f"{model.backbone.name}, {model.config.pooling.name}, {model.dim} numbers per image",
@@ -108,7 +115,8 @@ def find_model(name: str, *, weights: str) -> Embedder:
             "secondsight backbones)"
         )
     backbone = build(name, weights=None if weights == "random" else weights)
-    model = Embedder.build(backbone=backbone, pooling="average", dim=backbone.out_dim)
+    # Published networks were judged by the centre of an image.
+    model = Embedder.build(backbone=backbone, pooling="average", dim=backbone.out_dim, transform="resize-crop")
     _average_only(model)
     return model.eval()
 

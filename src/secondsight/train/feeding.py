@@ -56,13 +56,17 @@ def build(recipe: Recipe, sets: Sets, model: Embedder, *, device: torch.device, 
 
 def show(recipe: Recipe, size: int) -> tuple[Transform, Transform]:
     """How images are shown in training, and in evaluation: the same where that is deterministic, else a centre crop."""
-    transform = transforms.build(recipe.data.transform, size)
-    if recipe.data.eval_transform is None:
-        return transform, transform if transform.deterministic else transforms.build("resize-crop", size)
-    plain = transforms.build(recipe.data.eval_transform, size)
-    if not plain.deterministic:
-        raise ConfigError(f"data.eval_transform {recipe.data.eval_transform!r} is random; figures need a fixed one")
-    return transform, plain
+    return transforms.build(recipe.data.transform, size), transforms.build(shown(recipe), size)
+
+
+def shown(recipe: Recipe) -> str:
+    """The name of the transform in evaluation; the model keeps it."""
+    name = recipe.data.eval_transform or recipe.data.transform
+    if transforms.build(name).deterministic:
+        return name
+    if recipe.data.eval_transform is not None:
+        raise ConfigError(f"data.eval_transform {name!r} is random; figures need a fixed one")
+    return "resize-crop"
 
 
 def uses_cache(recipe: Recipe, model: Embedder, transform: Transform) -> bool:
