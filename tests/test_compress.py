@@ -74,15 +74,18 @@ def sample() -> Sample:
     return Sample([torch.randn(20, 16, 1280).relu() for _ in range(3)], (4, 4))
 
 
-@pytest.mark.parametrize("options", [{}, {"start": "average"}, {"codebooks": 2}, {"assign": "top-2"}])
+WIDE = {"start": "average", "power": 0.5, "whiten": 0.25, "width": 40}
+
+
+@pytest.mark.parametrize("options", [{}, {"start": "average"}, {"codebooks": 2}, {"assign": "top-2"}, WIDE])
 def test_a_model_that_already_shares_is_found_again(sample, options):
     """Projectors that are mixtures of 3 are compressed to 3 without loss, and the embeddings stay."""
     large = model(**options)
     with torch.no_grad():
         for side in (large.pooling.u, large.pooling.v):
-            side.copy_(torch.tensordot(torch.rand(8, 3), torch.randn(3, 12, 24), 1))
+            side.copy_(torch.tensordot(torch.rand(8, 3), torch.randn(3, *side.shape[1:]), 1))
         if large.pooling.offset is not None:
-            aug = torch.tensordot(torch.rand(8, 3), torch.randn(3, 13, 24), 1)
+            aug = torch.tensordot(torch.rand(8, 3), torch.randn(3, 13, large.pooling.width), 1)
             large.pooling.v.copy_(aug[:, :12])
             large.pooling.offset.copy_(aug[:, 12])
     small, change = compress(large, projectors=3, sample=sample)

@@ -233,6 +233,57 @@ def test_whitening_takes_the_pooled_vectors_second_moment_to_a_power(exponent):
     torch.testing.assert_close(m.ending.weight.square().sum(), torch.tensor(16.0, dtype=torch.float64))  # D · ‖I‖²
 
 
+def test_a_wide_z_ends_in_its_principal_directions_and_stays_a_sum_over_locations():
+    x, pool = torch.rand(200, 7, 6).double(), layer("jcf-4-2", o=5, start="square", power=0.5, whiten=0.25, width=9)
+    pool.fit(x)
+    assert isinstance(pool, JCF)
+    assert pool.uv.shape == (2, 6, 18)
+    z = pool._summed(x)
+    z = z * (z.abs() / z.abs().mean() + 1e-2) ** -0.5
+    values, vectors = torch.linalg.eigh(z.T @ z / len(z))
+    w = (vectors * values.clamp_min(values[-5]) ** -0.25)[:, -5:]
+    expected = z @ w
+    found = pool(x)
+    assert found.shape == (200, 5)
+    signs = (found * expected).sum(0).sign()  # of eigenvectors, which have none
+    torch.testing.assert_close(found, expected * signs * (found.norm() / expected.norm()), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(pool.local(x).sum(1), found)
+
+
+@pytest.mark.parametrize("start", ["saliency", "square"])
+def test_a_start_that_squares_or_weighs_does_so_in_the_backbones_channels(start):
+    channels = torch.linalg.qr(torch.randn(10, 4)).Q.T  # (d = 4, c = 10)
+    x = torch.rand(50, 7, 10) @ channels.T
+    pool = build("jcf-4-2", 4, 8, start=start)
+    assert isinstance(pool, JCF)
+    pool.fit(x, channels=channels)
+    strongest = (x @ channels).square().sum((0, 1)).topk(8).indices.sort().values
+    torch.testing.assert_close(normalize(pool.u[1], dim=0), normalize(channels[:, strongest], dim=0))
+    before = build("jcf-4-2", 4, 16, start=start)
+    kept = before.u[0].clone()
+    before.fit(x, channels=channels)  # fewer channels than numbers: the random start stays, but for its scale
+    torch.testing.assert_close(normalize(before.u[0], dim=0), normalize(kept, dim=0))
+
+
+def test_an_embedder_tells_the_pooling_where_the_channels_are():
+    from secondsight import Embedder
+
+    model = Embedder.build(
+        backbone="efficientnet-lite0",
+        weights=None,
+        pooling="jcf-4-2",
+        dim=16,
+        reduce=32,
+        norm_exponent=0.0,
+        pooling_options={"start": "square", "power": 0.5, "whiten": 0.25, "width": 1280},
+    )
+    model.fit_features(torch.rand(40, 9, 1280))
+    assert model.reduction is not None
+    assert isinstance(model.pooling, JCF)
+    expected = normalize(model.reduction.weight.T, dim=0)
+    torch.testing.assert_close(normalize(model.pooling.u[0], dim=0), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_the_end_is_fitted_from_images_and_its_options_are_checked():
     for options in ({"power": 0.5}, {"whiten": 0.25}):
         with pytest.raises(DataError, match="from images"):
@@ -298,6 +349,7 @@ def test_lin_s_bilinear_vector_is_the_rooted_normalised_covariance():
         ("jcf-4-2", {"assign": "top-2"}),
         ("jcf-4-3", {"assign": "top-2", "start": "average"}),
         ("jcf-4-3", {"start": "square", "power": 0.5, "whiten": 0.25}),
+        ("jcf-4-3", {"start": "average", "power": 0.5, "whiten": 0.25, "width": 5}),
         ("jcf-3", {"start": "saliency", "power": 0.7, "reduce": "mean"}),
         ("jcf-4-2", {"mix": "mlp"}),
         ("bp-2", {}),
@@ -388,6 +440,8 @@ class TestBadInput:
             {"reduce": "max"},
             {"mix": "x"},
             {"dropout": 1.0},
+            {"width": 600},
+            {"width": 6, "whiten": 0.25},
         ],
     )
     def test_senseless_options_are_refused(self, options):

@@ -126,7 +126,7 @@ def _sides(model: Embedder, pool: JCF, sample: Sample | None) -> list[tuple[Tens
     uv, bias = pool.unshared()
     u, v = uv.chunk(2, dim=-1)
     if bias is not None:
-        v = torch.cat([v, bias[:, None, pool.out_dim :]], dim=1)
+        v = torch.cat([v, bias[:, None, pool.width :]], dim=1)
     if sample is None:
         return [(u, None, None), (v, None, None)]
     words, d = pool.codewords or 1, pool.in_dim

@@ -188,9 +188,12 @@ class Embedder(nn.Module):
     @torch.no_grad()
     def fit_features(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
         """As ``fit``, from the backbone's local features (B, L, c): a tensor or a re-iterable stream of them."""
+        known = {}
         if self.reduction is not None:
             self.reduction.fit(features, seed=seed)
-        self.pooling.fit(_Mapped(features, self.reduced), grid=grid, seed=seed)
+            if self.pooling.wants_channels:
+                known["channels"] = self.reduction.weight.detach().T
+        self.pooling.fit(_Mapped(features, self.reduced), grid=grid, seed=seed, **known)
 
     def fingerprint(self) -> str:
         """A hash of configuration and weights: equal for models that give equal embeddings, different otherwise."""

@@ -40,6 +40,9 @@ class Pooling(nn.Module):
     first.
     """
 
+    wants_channels: ClassVar[bool] = False
+    """Whether ``fit`` takes ``channels`` (d, c): the backbone's channels, as directions among the d that are left."""
+
     def __init__(self, in_dim: int, out_dim: int):
         super().__init__()
         for name, value in (("in_dim", in_dim), ("out_dim", out_dim)):

@@ -7,7 +7,7 @@ Jacob, Picard, Histace, Klein, "Efficient Codebook and Factorization for Second 
     jcf-N-R   z_i(x) = (f_p(h(x))ᵀ Ũ_iᵀ x) (f_q(h(x))ᵀ Ṽ_iᵀ x)       (nearly_final_eq)
 
 with f_p(h) = Aᵀh, f_q(h) = Bᵀh by default (truly_final_eq), and z = Σ_x z(x). Ours, and off by default: a signed power
-of z, and a matrix after it (``ending``).
+of z, and a matrix after it (``ending``), which lets z be wider than what comes out.
 """
 
 from __future__ import annotations
@@ -71,12 +71,14 @@ class JCF(Pooling):
             how much it stands out; for features that keep their norm. ``"square"``: V = U, z ≈ Σ_x (Uᵀx)², with power ½
             a generalised mean (p = 2). All but ``"average"`` need ``fit``.
         power, whiten: See ``Ending``.
+        width: K ≥ D, the size of z before the matrix of ``whiten`` makes D of it; None for D.
         dropout: Chance that a projector is left out of an image while training (inverted dropout on p and q, shared by
             locations).
         reduce: ``"sum"`` over locations (the paper's) or ``"mean"``.
     """
 
     additive = True
+    wants_channels = True
 
     def __init__(
         self,
@@ -94,6 +96,7 @@ class JCF(Pooling):
         start: str = "random",
         power: float = 1.0,
         whiten: float | None = None,
+        width: int | None = None,
         dropout: float = 0.0,
         reduce: str = "sum",
     ):
@@ -112,6 +115,7 @@ class JCF(Pooling):
             raise ConfigError(f"dropout must be in [0, 1), got {dropout}")
         self.codewords, self.projectors = codewords, projectors
         self.start, self.reduce, self.dropout = start, reduce, dropout
+        self.width = out_dim if width is None else width
         self.codebooks = nn.ModuleList(
             Codewords(
                 in_dim,
@@ -125,10 +129,10 @@ class JCF(Pooling):
             if codewords is not None
         )
         self.mixers = nn.ModuleList(_mixer(mix, codewords, projectors) for _ in range(2) if codewords and projectors)
+        self.ending = Ending(self.width, out_dim, power=power, whiten=whiten)
         n = projectors or codewords or 1
-        self.uv = nn.Parameter(torch.empty(n, in_dim, 2 * out_dim))
-        self.offset = nn.Parameter(torch.ones(n, out_dim)) if start != "random" else None
-        self.ending = Ending(out_dim, power=power, whiten=whiten)
+        self.uv = nn.Parameter(torch.empty(n, in_dim, 2 * self.width))
+        self.offset = nn.Parameter(torch.ones(n, self.width)) if start != "random" else None
         self.reset_projectors()
 
     @classmethod
@@ -137,14 +141,14 @@ class JCF(Pooling):
         return cls(in_dim, out_dim, codewords=codewords, projectors=projectors, **options)
 
     @property
-    def u(self) -> Float[Tensor, "n d o"]:
+    def u(self) -> Float[Tensor, "n d k"]:
         """First factor's projectors U (a view)."""
-        return self.uv[..., : self.out_dim]
+        return self.uv[..., : self.width]
 
     @property
-    def v(self) -> Float[Tensor, "n d o"]:
+    def v(self) -> Float[Tensor, "n d k"]:
         """Second factor's projectors V (a view)."""
-        return self.uv[..., self.out_dim :]
+        return self.uv[..., self.width :]
 
     def forward(
         self,
@@ -157,7 +161,7 @@ class JCF(Pooling):
         """``y``: other features for the second factor (another modality, a neighbouring location); ``x`` when None."""
         return self.ending(self._summed(x, mask, y))
 
-    def _summed(self, x: Tensor, mask: Tensor | None = None, y: Tensor | None = None) -> Float[Tensor, "b out"]:
+    def _summed(self, x: Tensor, mask: Tensor | None = None, y: Tensor | None = None) -> Float[Tensor, "b k"]:
         z = jcf(**self._operands(x, mask, y))
         return z if self.reduce == "sum" else z / _count(x, mask)
 
@@ -209,7 +213,7 @@ class JCF(Pooling):
         linear = all(isinstance(mixer, Linear) for mixer in self.mixers)
         return linear and book.sparse and (book.k or 0) < (self.projectors or 0)
 
-    def unshared(self) -> tuple[Float[Tensor, "n d two_o"], Float[Tensor, "n two_o"] | None]:
+    def unshared(self) -> tuple[Float[Tensor, "n d two_k"], Float[Tensor, "n two_k"] | None]:
         """One projector a codeword, U_n = Σ_r A_nr Ũ_r, and the offsets: the N projectors that R shared ones stand
         for.
         """
@@ -220,7 +224,7 @@ class JCF(Pooling):
         uv = torch.cat([torch.tensordot(a, self.u, 1), torch.tensordot(b, self.v, 1)], dim=-1)
         if bias is None:
             return uv, None
-        return uv, torch.cat([a @ bias[:, : self.out_dim], b @ bias[:, self.out_dim :]], dim=-1)
+        return uv, torch.cat([a @ bias[:, : self.width], b @ bias[:, self.width :]], dim=-1)
 
     def assignments(self, x: Float[Tensor, "b l d"]) -> tuple[Float[Tensor, "b l n"], Float[Tensor, "b l n"]]:
         """h(x) of the first and of the second factor, dense."""
@@ -230,7 +234,7 @@ class JCF(Pooling):
 
     def _bias(self) -> Tensor | None:
         """[0 c]: offsets of both factors, as the contraction takes them."""
-        return None if self.offset is None else nn.functional.pad(self.offset, (self.out_dim, 0))
+        return None if self.offset is None else nn.functional.pad(self.offset, (self.width, 0))
 
     def _dropped(self, h: Assigned, g: Assigned | None, n: int) -> tuple[Assigned, Assigned | None]:
         if not (self.training and self.dropout):
@@ -258,11 +262,14 @@ class JCF(Pooling):
             p, q = self._coefficients(nn.functional.normalize(torch.randn(1, 1024, self.in_dim), dim=-1))
             self.uv.normal_(std=(p.square().sum(-1) * q.square().sum(-1)).mean().item() ** -0.25)
             return
-        # One U for all, with orthonormal rows or columns: z then starts as average pooling, its angles untouched if
-        # D ≥ d. With D = d it is the identity, so that a power acts on the features' own channels.
-        shared = torch.empty(self.in_dim, self.out_dim)
-        shared = nn.init.eye_(shared) if self.in_dim == self.out_dim else nn.init.orthogonal_(shared)
-        self.u.copy_(shared * max(self.in_dim, self.out_dim) ** 0.5)
+        # With orthonormal rows or columns, so that z starts as average pooling, its angles untouched if K ≥ d. With
+        # K = d it is the identity: squares and powers then act on the features' own channels.
+        shared = torch.empty(self.in_dim, self.width)
+        self._share(nn.init.eye_(shared) if self.in_dim == self.width else nn.init.orthogonal_(shared))
+
+    def _share(self, u: Float[Tensor, "d k"]) -> None:
+        """One U for all projectors."""
+        self.u.copy_(u * max(u.shape) ** 0.5)
         self._start_second_factor(self.u[0] if self.start == "square" else None)
 
     def _start_second_factor(self, v: Float[Tensor, "d _"] | None) -> None:
@@ -277,11 +284,23 @@ class JCF(Pooling):
         return (self.mixers[0](p), self.mixers[1](q)) if self.mixers else (p, q)
 
     @torch.no_grad()
-    def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
+    def fit(
+        self,
+        features: Features,
+        *,
+        grid: Grid | None = None,
+        seed: int = 0,
+        channels: Float[Tensor, "d c"] | None = None,
+    ) -> None:
         """Codebook by spherical k-means; projectors rescaled so that each factor has mean square 1 on the data; then
         the second factor's start, and m and W from the images' sums.
+
+        Starts that square or weigh do so best in the backbone's own ``channels``: U begins with the K strongest, where
+        there are as many.
         """
         points = sample(features, 100_000, seed=seed)
+        if channels is not None and self.start in ("saliency", "square") and channels.shape[1] >= self.width:
+            self._share(_strongest(channels.to(self.uv), points.to(self.uv), self.width))
         for i, book in enumerate(self.codebooks):
             assert isinstance(book, Codewords)
             book.fit(points, seed=seed + i)
@@ -318,7 +337,7 @@ class JCF(Pooling):
         active = min(n, book.k or n) if isinstance(book, Codewords) else n
         assign = 2 * self.in_dim * (self.codewords or 0) * len(self.codebooks)
         mix = 4 * (self.codewords or 0) * (self.projectors or 0)
-        each = assign + mix + 4 * active * self.in_dim * self.out_dim + 2 * self.out_dim
+        each = assign + mix + 4 * active * self.in_dim * self.width + 2 * self.width
         return locations * each + self.ending.flops()
 
     def extra_repr(self) -> str:
@@ -350,6 +369,12 @@ def _mixer(mix: str | Mixer, codewords: int, projectors: int) -> nn.Module:
             f"unknown mix {mix!r}; valid: 'linear', 'mlp', or a function (codewords, projectors) -> module"
         )
     return mix(codewords, projectors)
+
+
+def _strongest(channels: Float[Tensor, "d c"], points: Float[Tensor, "n d"], k: int) -> Float[Tensor, "d k"]:
+    """The k channels of most energy, in their order."""
+    energy = (channels * (points.T @ points @ channels)).sum(0)
+    return channels[:, energy.topk(k).indices.sort().values]
 
 
 def _saliency(points: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
