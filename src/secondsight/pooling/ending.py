@@ -39,10 +39,8 @@ class Ending(nn.Module):
         if whiten is not None and not 0 <= whiten <= 0.5:
             raise ConfigError(f"whiten must be between 0 (change nothing) and 0.5 (whiten), or left out, got {whiten}")
         if in_dim < out_dim or (in_dim > out_dim and whiten is None):
-            raise ConfigError(
-                f"{in_dim} numbers cannot end as {out_dim}: more than {out_dim} need the matrix that whiten adds "
-                "(whiten=0.25, say), fewer are never enough"
-            )
+            cure = "raise width, or leave it out" if in_dim < out_dim else "set whiten too (0.25, say)"
+            raise ConfigError(f"a width of {in_dim} cannot end as {out_dim} numbers: {cure}")
         self.in_dim, self.out_dim, self.power, self.whiten = in_dim, out_dim, power, whiten
         self.register_buffer("level", torch.ones(()) if power != 1 else None)  # m, the mean of |z|
         # W · √K, so that a step of an optimiser changes it as little, for its size, as it changes projectors.
