@@ -18,7 +18,10 @@ COLOURS = ("#3e6990", "#d64545", "#4f9d69", "#8e6c8a", "#c98b2b")
 
 
 def draw(table: Table, rows: Sequence[Summary], path: Path) -> None:
-    """An SVG, the same bytes for the same figures; rows that differ in the last axis only have one colour each."""
+    """An SVG, the same bytes for the same figures; rows that differ in the last axis only have one colour each.
+
+    Rows with fewer runs than others stay out: a row that has seen the easier fold alone would look better than it is.
+    """
     extras.require("matplotlib", extra="plots", purpose="the plot of a table")
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -28,6 +31,7 @@ def draw(table: Table, rows: Sequence[Summary], path: Path) -> None:
     figure = Figure(figsize=(9, 5.4), layout="constrained")
     FigureCanvasSVG(figure)
     axis = figure.subplots()
+    rows = [summary for summary in rows if summary.runs == max(s.runs for s in rows)]
     groups = list(dict.fromkeys(_group(table, summary) for summary in rows))
     for index, group in enumerate(groups):
         mine = [summary for summary in rows if _group(table, summary) == group]
