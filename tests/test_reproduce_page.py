@@ -170,3 +170,16 @@ def test_writing_twice_gives_the_same_bytes(table, results, tmp_path):
     assert b"(results/mine.svg)" in before[0]
     page.write(tmp_path / "docs" / "results.md", [table], tmp_path / "results")
     assert [path.read_bytes() for path in written] == before
+
+
+def test_a_row_that_lacks_runs_is_neither_the_best_nor_in_the_plot(table, results, tmp_path):
+    easy = [line(table, "jcf-16", 0, 0, 0.99)]
+    for result in [*results, *easy]:
+        lines.add(tmp_path / "results" / "mine.jsonl", result)
+    text, plot = (p.read_text() for p in page.write(tmp_path / "results.md", [table], tmp_path / "results"))
+    assert "| jcf-16 | 99.0 |" in text
+    assert "| jcf-4 | **57.5 ± 6.5** |" in text
+    assert [name for name in ("average", "jcf-4", "jcf-8", "jcf-16") if f"<!-- {name} -->" in plot] == [
+        "average",
+        "jcf-4",
+    ]
