@@ -79,12 +79,12 @@ def _all_differ(pictures: list[Path]) -> bool:
 
 def recipe(data: Path, *, pooling: str, epochs: int) -> Recipe:
     """Frozen EfficientNet-Lite0, its features cached, and a pooling learned on them."""
-    ours = {"start": "average"} if pooling.startswith("jcf") else {}
+    ours = {"start": "square", "power": 0.5, "whiten": 0.25, "width": 640} if pooling.startswith("jcf") else {}
     return Recipe(
-        data=DataSection(path=str(data), transform="resize", size=112, cache_dir=str(data.parent / "cache")),
+        data=DataSection(path=str(data), transform="resize", size=160, cache_dir=str(data.parent / "cache")),
         model=ModelSection(pooling=pooling, freeze="all", norm_exponent=0.0, pooling_options=ours),
-        loss=LossSection(name="proxy-anchor"),
-        optimizer=OptimizerSection(lr=0.0, head_lr=1e-3, proxy_lr=1e-2),
+        loss=LossSection(name="multi-similarity"),
+        optimizer=OptimizerSection(lr=0.0, head_lr=2e-3),
         schedule=ScheduleSection(warmup=0.5),
         train=TrainSection(epochs=epochs, classes_per_batch=20, images_per_class=4),
         validation=ValidationSection(every=1),
