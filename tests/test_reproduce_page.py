@@ -138,7 +138,7 @@ def test_a_line_of_another_recipe_is_stale_and_one_that_lacks_a_new_key_is_not(t
     assert known.fresh == (younger, moved)
     assert [(r, why) for r, why in known.stale] == [
         (old, "optimizer.head_lr (0.5 → 0.0005)"),
-        (options, "model.pooling_options.start (None → 'average')"),
+        (options, "model.pooling_options.start (None → 'square')"),
     ]
     assert known.strangers == (stranger,)
     text = page.section(table, known)
