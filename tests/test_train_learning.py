@@ -17,6 +17,7 @@ from secondsight.data.transforms import Resize
 from secondsight.losses import LOSSES
 from secondsight.train import checkpoint, reading, shipped, train
 from secondsight.train.assembly import build_model, make_fabric
+from secondsight.train.compare import summarise
 from secondsight.train.ema import EMA
 from secondsight.train.rundir import read_metrics
 from secondsight.train.step import Network, forward_backward
@@ -126,6 +127,22 @@ def test_averaged_weights_are_what_is_judged_and_kept(digits, tmp_path):
     assert averaged
     assert all(kept[name].equal(tensor) for name, tensor in averaged.items())
     assert not kept["pooling.uv"].equal(saved["model.pooling.uv"])  # the run itself goes on from the last weights
+
+
+def test_where_training_brings_nothing_the_start_is_what_is_kept(digits, tmp_path):
+    words = ["validation.at_start=true", "validation.share=0.5", "train.epochs=2", "optimizer.name=sgd"]
+    still = train_tiny.recipe(digits, *words, "optimizer.lr=0.0", "optimizer.head_lr=0.0", "optimizer.proxy_lr=0.0")
+    train(still, tmp_path / "still", quiet=True)
+    wrecked = train_tiny.recipe(digits, *words, "optimizer.lr=30.0", "optimizer.head_lr=30.0")
+    result = train(wrecked, tmp_path / "wrecked", quiet=True)
+    start, *later = [row for row in read_metrics(tmp_path / "wrecked" / "metrics.jsonl") if row["kind"] == "validation"]
+    assert start["epoch"] == 0
+    assert start["best"]
+    assert max(row["recall@1"] for row in later) < start["recall@1"] == result.best
+    assert summarise(tmp_path / "wrecked").best["epoch"] == 0
+    kept, first = (load_file(tmp_path / run / "best" / "model.safetensors") for run in ("wrecked", "still"))
+    for name, value in first.items():
+        torch.testing.assert_close(kept[name], value, rtol=0, atol=0)
 
 
 def test_the_average_follows_its_formula():

@@ -180,11 +180,13 @@ class Loop:
             self._maybe_validate(epoch + 1)
 
     def _judge_start(self) -> None:
-        """The figures of the model as it was initialised; never a candidate for ``best/``."""
+        """The figures of the model as it was initialised, the first ``best/``: training may bring nothing."""
         if self.parts.feeds.validation is not None:
             figures, _ = self._judged(self.parts.feeds.validation)
-            self.metrics.write("validation", step=0, epoch=0, **figures, best=False)
-            self.display.validated(epoch=0, figures=figures, best=False)
+            self.progress.best, self.progress.best_step = figures[self.recipe.validation.metric], 0
+            self._save_best()
+            self.metrics.write("validation", step=0, epoch=0, **figures, best=True)
+            self.display.validated(epoch=0, figures=figures, best=True)
 
     def _judged(self, rows: Rows) -> tuple[dict[str, float], np.ndarray]:
         """Figures on the held-out classes, the same on every process, and the labels they were computed with."""

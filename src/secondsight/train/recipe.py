@@ -115,7 +115,7 @@ class ValidationSection(Section):
     fold: int = Field(default=0, ge=0)
     seed: int = Field(default=0, ge=0)
     every: int = Field(default=1, ge=1)  # epochs
-    at_start: bool = False  # judge before the first step too: what was there before anything was learned
+    at_start: bool = False  # judge before the first step too, and let training better it
     ks: Integers = (1, 2, 4, 8)
     metric: str = "recall@1"  # what best/ and early stopping look at: recall@K with a K of ks, or map@r
     patience: int | None = Field(default=None, ge=1)  # validations without improvement before stopping; None = never
