@@ -27,8 +27,7 @@ class Summary:
     @property
     def best(self) -> dict[str, Any]:
         """The validation that best/ was chosen by; empty before the first."""
-        metric = self.recipe["validation.metric"]
-        return max(self.validations, key=lambda row: row[metric]) if self.validations else {}
+        return next((row for row in reversed(self.validations) if row["best"]), {})
 
 
 def summarise(path: str | Path) -> Summary:
