@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import asdict, replace
 
 import pytest
 
 from secondsight.errors import ConfigError
-from secondsight.reproduce import lines, page, tables
+from secondsight.reproduce import drawing, lines, page, tables
 from secondsight.reproduce.lines import Line
 from secondsight.reproduce.summary import summarise
 
@@ -183,3 +184,17 @@ def test_a_row_that_lacks_runs_is_neither_the_best_nor_in_the_plot(table, result
         "average",
         "jcf-4",
     ]
+
+
+def test_names_in_the_plot_do_not_cover_each_other():
+    pytest.importorskip("matplotlib", reason="needs the extra `plots`")
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    axis = figure.subplots()
+    names = [axis.annotate(f"jcf-{n}", (0.5, 0.5), (5, 3), textcoords="offset points") for n in (4, 16, 32)]
+    figure.draw_without_rendering()
+    drawing._set_apart(names)
+    boxes = [name.get_window_extent() for name in names]
+    assert names[0].xyann == (5, 3), "the first stays where it is"
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from secondsight import extras, files
 from secondsight.reproduce.summary import Summary
 from secondsight.reproduce.tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.text import Annotation
+    from matplotlib.transforms import Bbox
 
 WORDS = {
     "parameters": "parameters after the backbone",
@@ -33,15 +38,15 @@ def draw(table: Table, rows: Sequence[Summary], path: Path) -> None:
     axis = figure.subplots()
     rows = [summary for summary in rows if summary.runs == max(s.runs for s in rows)]
     groups = list(dict.fromkeys(_group(table, summary) for summary in rows))
+    names: list[Annotation] = []
     for index, group in enumerate(groups):
         mine = [summary for summary in rows if _group(table, summary) == group]
         colour = COLOURS[index % len(COLOURS)]
         for summary in mine:
             x, recall = getattr(summary, table.plot), summary.last["recall@1"]
             axis.errorbar(x, recall.value, yerr=recall.spread, fmt="o", color=colour, capsize=2, markersize=5)
-            axis.annotate(
-                summary.row.cells[0], (x, recall.value), xytext=(5, 3), textcoords="offset points", fontsize=7
-            )
+            at = (x, recall.value)
+            names.append(axis.annotate(summary.row.cells[0], at, (5, 3), textcoords="offset points", fontsize=7))
         axis.plot([], [], "o", color=colour, label=group)
     axis.set_xscale("log")
     axis.set(xlabel=WORDS[table.plot], ylabel="R@1 on classes never seen, %")
@@ -50,8 +55,20 @@ def draw(table: Table, rows: Sequence[Summary], path: Path) -> None:
     axis.margins(x=0.1)
     if len(groups) > 1:
         axis.legend(frameon=False, fontsize="small")
+    figure.draw_without_rendering()  # only now is it known where everything is
+    _set_apart(names)
     with matplotlib.rc_context({"svg.hashsalt": table.name}), files.replacing(path) as temporary:
         figure.savefig(temporary, format="svg", metadata={"Date": None})
+
+
+def _set_apart(names: Sequence[Annotation]) -> None:
+    """Names of rows that lie on each other, one below the other."""
+    taken: list[Bbox] = []
+    for name in names:
+        while any(name.get_window_extent().overlaps(other) for other in taken):
+            right, up = name.xyann
+            name.xyann = (right, up - 1)
+        taken.append(name.get_window_extent())
 
 
 def _group(table: Table, summary: Summary) -> str:
