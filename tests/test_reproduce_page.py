@@ -100,6 +100,13 @@ def test_a_row_is_the_mean_over_folds_and_seeds_with_its_spread(table, results):
     assert summarise(table, results[:1])[0].last["recall@1"].spread is None, "one run has no spread"
 
 
+def test_the_spread_within_a_fold_does_not_see_that_folds_differ(table, results):
+    average, four, eight = summarise(table, results)
+    assert average.within == 0, "ten points apart by fold, not at all by seed"
+    assert four.within == pytest.approx(((4 * 1.0**2) / 2) ** 0.5), "each run is 1 off its fold's mean; 4 runs, 2 folds"
+    assert eight.within is None, "one run a fold"
+
+
 def test_the_page_says_figures_gaps_and_defeats(table, results, tmp_path):
     defeated = [replace(r, warnings=["it is collapsing: step 3; try this"]) for r in whole(table, "jcf-16", 0.3, 0.3)]
     text = page.page([(table, lines.sort(table, [*results, *defeated]))])

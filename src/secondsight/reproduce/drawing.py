@@ -26,6 +26,7 @@ def draw(table: Table, rows: Sequence[Summary], path: Path) -> None:
     """An SVG, the same bytes for the same figures; rows that differ in the last axis only have one colour each.
 
     Rows with fewer runs than others stay out: a row that has seen the easier fold alone would look better than it is.
+    For the same reason bars are spreads within a fold; folds differ by more than any two rows do.
     """
     extras.require("matplotlib", extra="plots", purpose="the plot of a table")
     import matplotlib
@@ -44,12 +45,16 @@ def draw(table: Table, rows: Sequence[Summary], path: Path) -> None:
         colour = COLOURS[index % len(COLOURS)]
         for summary in mine:
             x, recall = getattr(summary, table.plot), summary.last["recall@1"]
-            axis.errorbar(x, recall.value, yerr=recall.spread, fmt="o", color=colour, capsize=2, markersize=5)
+            axis.errorbar(x, recall.value, yerr=summary.within, fmt="o", color=colour, capsize=2, markersize=5)
             at = (x, recall.value)
             names.append(axis.annotate(summary.row.cells[0], at, (5, 3), textcoords="offset points", fontsize=7))
         axis.plot([], [], "o", color=colour, label=group)
     axis.set_xscale("log")
-    axis.set(xlabel=WORDS[table.plot], ylabel="R@1 on classes never seen, %")
+    axis.set(
+        xlabel=WORDS[table.plot],
+        ylabel="R@1 on classes never seen, %"
+        + (" (bars: ± 1 s.d. within a fold)" if any(s.within for s in rows) else ""),
+    )
     axis.grid(alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)
     axis.margins(x=0.1)

@@ -51,6 +51,7 @@ class Summary:
     row: Row
     runs: int
     last: dict[str, Mean]  # recall@K, map@r after the last epoch
+    within: float | None  # standard deviation of Recall@1 around each fold's own mean: what chance does, not difficulty
     best: Mean  # Recall@1 of the best epoch, chosen on the classes that are judged
     untrained: Mean | None
     parameters: int
@@ -77,6 +78,7 @@ def _summary(row: Row, mine: Sequence[Line], held: Against | None) -> Summary:
         row=row,
         runs=len(mine),
         last={name: _mean(line.last[name] for line in mine) for name in names},
+        within=_within(mine),
         best=_mean(line.best["recall@1"] for line in mine),
         untrained=_mean(start["recall@1"] for start in starts) if starts else None,
         parameters=mine[0].parameters,
@@ -98,6 +100,15 @@ def against(mine: Iterable[Line], baseline: Iterable[Line]) -> Against | None:
     if not pairs:
         return None
     return Against(Mean.of(pairs), len(pairs), sum(d > 0 for d in pairs), sum(d < 0 for d in pairs))
+
+
+def _within(mine: Sequence[Line]) -> float | None:
+    """√(Σ (r − r̄_fold)² / (runs − folds)); None where no fold has two runs."""
+    folds = {line.fold: [100 * other.last["recall@1"] for other in mine if other.fold == line.fold] for line in mine}
+    if len(folds) == len(mine):
+        return None
+    squares = sum((r - statistics.mean(recalls)) ** 2 for recalls in folds.values() for r in recalls)
+    return (squares / (len(mine) - len(folds))) ** 0.5
 
 
 def _mean(values: Iterable[float]) -> Mean:
