@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -66,6 +71,27 @@ def test_what_is_there_is_not_run_again(finished):
     said: list[str] = []
     assert compare(entries(["average", "jcf-4-2"]), budget, out, say=said.append) == outcomes
     assert said == []
+
+
+def test_a_run_that_was_stopped_is_no_result_and_the_same_call_finishes_it(finished, tmp_path):
+    _, budget, _, _ = finished
+    long, chosen = replace(budget, epochs=100), entries(["jcf-4-2"])[1:]
+    metrics = tmp_path / "runs" / "jcf-4-2-0" / "metrics.jsonl"
+
+    def interrupt() -> None:
+        while not (metrics.exists() and '"kind": "train"' in metrics.read_text()):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    watcher = threading.Thread(target=interrupt, daemon=True)
+    with pytest.raises(KeyboardInterrupt):
+        compare(chosen, long, tmp_path, say=lambda words: watcher.start())
+    assert comparison.read(tmp_path) == []
+    before = metrics.read_text()
+    (outcome,) = compare(chosen, long, tmp_path)
+    assert metrics.read_text().startswith(before), "it went on"
+    assert outcome.trained["recall@1"] == json.loads(metrics.read_text().splitlines()[-1])["recall@1"]
+    assert comparison.read(tmp_path) == [outcome]
 
 
 def test_another_budget_is_another_comparison(finished):

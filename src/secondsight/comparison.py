@@ -28,8 +28,8 @@ from secondsight.train.recipe import (
 RESULTS, TABLE, PLOT = "results.jsonl", "table.md", "plot.svg"
 
 OURS = {"start": "average"}
-"""JCF's options here: the start that the defaults of `photos` use. The paper's literal layer is shown as ``jcf-32-8
-(literal)``.
+"""JCF's options here: it starts where averaging is, so that what is seen is what it learns; the recipes start higher.
+The paper's literal layer is shown as ``jcf-32-8 (literal)``.
 """
 
 
@@ -115,7 +115,11 @@ def recipe(entry: Entry, budget: Budget, seed: int) -> Recipe:
 def compare(
     chosen: Sequence[Entry], budget: Budget, out: str | Path, *, seeds: int = 1, say: Callable[[str], None] = print
 ) -> list[Outcome]:
-    """Run what is not there yet, seed by seed, writing results as they come; then the table and the plot."""
+    """Run what is not there yet, seed by seed, writing results as they come; then the table and the plot.
+
+    A signal that stops a run, which keeps what it has, stops the comparison: ``KeyboardInterrupt``. The same call goes
+    on from there.
+    """
     if seeds < 1 or not chosen:
         raise ConfigError(f"a comparison needs at least one pooling and one seed, got {len(chosen)} and {seeds}")
     folder = Path(out)
@@ -125,7 +129,10 @@ def compare(
     todo = [(e, seed) for seed in range(seeds) for e in chosen if (e.title, seed) not in done]
     for number, (entry, seed) in enumerate(todo, 1):
         say(f"[{number}/{len(todo)}] {entry.title}, seed {seed}")
-        outcomes.append(_run(entry, budget, seed, folder))
+        outcome = _run(entry, budget, seed, folder)
+        if outcome is None:
+            raise KeyboardInterrupt
+        outcomes.append(outcome)
         write(folder, outcomes, budget)
     write(folder, outcomes, budget)
     return outcomes
@@ -140,10 +147,13 @@ def _same_budget(folder: Path, budget: Budget) -> None:
     files.write_text(path, json.dumps(mine, indent=1) + "\n")
 
 
-def _run(entry: Entry, budget: Budget, seed: int, folder: Path) -> Outcome:
+def _run(entry: Entry, budget: Budget, seed: int, folder: Path) -> Outcome | None:
+    """None where a signal stopped it."""
     where = folder / "runs" / f"{entry.title.replace(' ', '-').strip(')').replace('(', '')}-{seed}"
     start = time.perf_counter()
     result = train(recipe(entry, budget, seed), where, resume=where.exists(), quiet=True)
+    if not result.complete:
+        return None
     report = json.loads((where / "report.json").read_text("utf-8"))
     from secondsight.model import load
 

@@ -115,7 +115,11 @@ def _compare(data: str, only: list[str] | None, out: Path, seeds: int, **budget)
     names = only or [names[-1] for names, _ in SHOWN.values()] + ["jcf", "jcf-32"]
     console = Console(stderr=True)
     entries, given = comparison.entries(names), comparison.Budget(data=data, **budget)
-    outcomes = comparison.compare(entries, given, out, seeds=seeds, say=console.print)
+    try:
+        outcomes = comparison.compare(entries, given, out, seeds=seeds, say=console.print)
+    except KeyboardInterrupt:
+        console.print(f"stopped, and nothing in {out} is lost; the same command goes on from there", soft_wrap=True)
+        raise typer.Exit(130) from None
     comparison.plot(outcomes, out / comparison.PLOT)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
     for heading in ("pooling", "R@1", "±", "untrained", "params", "GFLOPs", "native"):
