@@ -118,7 +118,7 @@ def test_the_page_says_figures_gaps_and_defeats(table, results, tmp_path):
     assert "- better in every run: jcf-4 (+2.5 ± 1.3)" in text
     assert "- **worse in every run**: jcf-16 (−25.0 ± 7.1)" in text
     assert "- **no clear difference** (the runs disagree): jcf-8 (+0.0 ± 1.4)" in text
-    assert "**Missing:** 4 of 16 runs: jcf-8 (fold 0 seed 1, fold 1 seed 1); jcf-16 (" in text
+    assert "**Missing:** 4 of 16 runs: fold 0 seed 1, fold 1 seed 1 (`jcf-8`, `jcf-16`)." in text
     assert "- jcf-16, fold 0, seed 0: it is collapsing: step 3\n" in text
     assert "- average: a note" in text
     assert "model.backbone `efficientnet-lite0`" in text
@@ -130,6 +130,8 @@ def test_a_row_without_runs_stays_in_the_table_and_a_table_without_any_is_named(
     text = page.page([(table, lines.sort(table, results))])
     assert "| jcf-16 | – | – |" in text
     assert "none of 4 |" in text
+    firsts = page.page([(table, lines.sort(table, [r for r in results if r.seed == 0]))])
+    assert "runs: fold 0 seed 0, fold 1 seed 0 (`jcf-16`); fold 0 seed 1, fold 1 seed 1 (all rows)." in firsts
     empty = page.page([(table, lines.sort(table, []))])
     assert "There is not one result" in empty
     assert "- `mine`: Which is best" in empty

@@ -150,8 +150,7 @@ def _gaps(table: Table, known: Sorted) -> str:
     told = []
     if gaps:
         lacking = sum(map(len, gaps.values()))
-        rows = "; ".join(f"{name} ({_runs(runs)})" for name, runs in gaps.items())
-        told.append(f"**Missing:** {lacking} of {asked} runs: {rows}.")
+        told.append(f"**Missing:** {lacking} of {asked} runs: {_lacking(table, gaps)}.")
     if known.stale:
         some = "; ".join(f"{line.row}, fold {line.fold}, seed {line.seed}: {why}" for line, why in known.stale[:3])
         more = f"; and {len(known.stale) - 3} more" if len(known.stale) > 3 else ""
@@ -162,6 +161,21 @@ def _gaps(table: Table, known: Sorted) -> str:
         rows = ", ".join(sorted({line.row for line in known.strangers}))
         told.append(f"Not shown: {len(known.strangers)} runs of rows that the table no longer has ({rows}).")
     return "\n\n".join(told)
+
+
+def _lacking(table: Table, gaps: dict[str, list[tuple[int, int]]]) -> str:
+    """Runs, and the rows that lack them; runs that the same rows lack are told together."""
+    by_run: dict[tuple[int, int], list[str]] = {}
+    for name, runs in gaps.items():
+        for run in runs:
+            by_run.setdefault(run, []).append(name)
+    together: dict[str, list[tuple[int, int]]] = {}
+    for (fold, seed), names in sorted(by_run.items()):
+        asking = [row.name for row in table.rows if fold in row.folds and seed in row.seeds]
+        together.setdefault("all rows" if names == asking else ", ".join(f"`{n}`" for n in names), []).append(
+            (fold, seed)
+        )
+    return "; ".join(f"{_runs(runs)} ({rows})" for rows, runs in together.items())
 
 
 def _warnings(known: Sorted) -> str:
