@@ -189,6 +189,8 @@ def test_a_row_that_lacks_runs_is_neither_the_best_nor_in_the_plot(table, result
     text, plot = (p.read_text() for p in page.write(tmp_path / "results.md", [table], tmp_path / "results"))
     assert "| jcf-16 | 99.0 |" in text
     assert "| jcf-4 | **57.5 ± 6.5** |" in text
+    alone = page.page([(table, lines.sort(table, [r for r in results if r.row == "average" or r.seed == 0]))])
+    assert "| average | 55.0 ± 5.8 |" in alone, "the only row with all runs is the best of nothing"
     assert [name for name in ("average", "jcf-4", "jcf-8", "jcf-16") if f"<!-- {name} -->" in plot] == [
         "average",
         "jcf-4",

@@ -81,8 +81,10 @@ def _markdown(table: Table, rows: Sequence[Summary]) -> str:
         *(heading for heading, _ in shown),
         *("best epoch R@1", "parameters", "GFLOPs", "ms head", "ms image", "runs"),
     ]
-    # Folds differ in difficulty: a row that lacks some may be the highest without being the best.
+    # Folds differ in difficulty: a row that lacks some may be the highest without being the best, and the only one that
+    # lacks none is the best of nothing.
     whole = [summary for summary in rows if summary.runs == max(s.runs for s in rows)]
+    whole = whole if len(whole) > 1 else []
     tops = {name: max((s.last[name].value for s in whole if name in s.last), default=None) for name in names}
     body = []
     for row in table.rows:

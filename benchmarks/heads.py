@@ -1,0 +1,82 @@
+"""Other poolings on a trained network's features, fitted but not trained: what a layer gives without being learned.
+
+    secondsight reproduce headline --data CUB_200_2011 --rows 'average, lr 1e-4' --folds 0 --seeds 0 --keep-models
+    python benchmarks/heads.py runs/reproduce/headline/average-lr-1e-4-f0-s0
+
+RUN is the directory of a run. Its images, its held-out classes and its trained backbone are taken as they are; each
+pooling is initialised from the images that taught, as training would begin, and judged by Recall@1 on those that judge.
+`as trained` is the run's own head.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import secondsight
+from measure import console, table
+from secondsight.data.batches import BatchLoader, Rows
+from secondsight.data.samplers import Sequential
+from secondsight.model import Embedder
+from secondsight.progress import track
+from secondsight.train import feeding, reading, validation
+from secondsight.train.sets import open_sets
+
+ENDING = {"power": 0.5, "whiten": 0.125}
+HEADS: dict[str, tuple[str, dict[str, Any]]] = {
+    "average": ("average", {}),
+    "gem": ("gem", {}),
+    "jcf-32-8, average": ("jcf-32-8", {"start": "average"}),
+    "jcf-32-8, square, root, whitened": ("jcf-32-8", {"start": "square", **ENDING}),
+    "jcf-32-8, saliency, root, whitened": ("jcf-32-8", {"start": "saliency", **ENDING}),
+}
+
+
+@torch.no_grad()
+def seen(model: Embedder, rows: Rows, *, cached: bool, what: str) -> Tensor:
+    """Local features of all images."""
+    look = model.backbone.live_part if cached else model.backbone
+    loader = BatchLoader(rows, batches=Sequential(len(rows), 64))
+    return torch.cat([look(batch.images) for batch in track(loader, what)])
+
+
+@torch.no_grad()
+def recall(model: Embedder, features: Tensor, labels, grid: tuple[int, int]) -> float:
+    z = torch.cat([model.pool(some, grid=grid) for some in features.split(64)])
+    return 100 * validation.judge(model.normalise(z), labels, (1,))["recall@1"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    run = parser.parse_args().run
+    recipe, trained = reading.read(run / "config.toml"), secondsight.load(run / "best")
+    sets = open_sets(recipe)
+    assert sets.validation is not None, f"{run} held no classes out"
+    feeds = feeding.build(recipe, sets, trained, device=torch.device("cpu"), say=console.print)
+    assert feeds.validation is not None
+    taught = seen(trained, feeds.plain, cached=feeds.cached, what="images that taught")
+    judging = seen(trained, feeds.validation, cached=feeds.cached, what="images that judge")
+    labels, grid = sets.validation.require_labels(), trained.backbone.grid(*feeds.size)
+    shown = table(f"R@1 on classes never seen, backbone of {run.name}", "head", "R@1")
+    shown.add_row("as trained", f"{recall(trained, judging, labels, grid):.1f}")
+    for name, (pooling, options) in HEADS.items():
+        model = Embedder.build(
+            backbone=trained.backbone,
+            pooling=pooling,
+            dim=trained.dim,
+            reduce=trained.backbone.out_dim,
+            norm_exponent=0.0,
+            pooling_options=options,
+        ).eval()
+        model.fit_features(taught.split(64), grid=grid, seed=recipe.train.seed)
+        shown.add_row(name, f"{recall(model, judging, labels, grid):.1f}")
+    console.print(shown)
+
+
+if __name__ == "__main__":
+    main()
