@@ -21,10 +21,12 @@ import secondsight
 from measure import console, table
 from secondsight.data.batches import BatchLoader, Rows
 from secondsight.data.samplers import Sequential
+from secondsight.memory import keep_freed
 from secondsight.model import Embedder
 from secondsight.progress import track
 from secondsight.train import feeding, reading, validation
 from secondsight.train.sets import open_sets
+from secondsight.train.step import seed_everything
 
 ENDING = {"power": 0.5, "whiten": 0.125}
 HEADS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -52,19 +54,24 @@ def recall(model: Embedder, features: Tensor, labels, grid: tuple[int, int]) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
+    parser.add_argument("run", type=Path, nargs="?", help="the directory of a run that held classes out")
     run = parser.parse_args().run
+    if run is None:
+        console.print("needs a trained model, see --help")
+        return
+    keep_freed()
     recipe, trained = reading.read(run / "config.toml"), secondsight.load(run / "best")
     sets = open_sets(recipe)
-    assert sets.validation is not None, f"{run} held no classes out"
     feeds = feeding.build(recipe, sets, trained, device=torch.device("cpu"), say=console.print)
-    assert feeds.validation is not None
+    if sets.validation is None or feeds.validation is None:
+        raise SystemExit(f"{run} held no classes out")
     taught = seen(trained, feeds.plain, cached=feeds.cached, what="images that taught")
     judging = seen(trained, feeds.validation, cached=feeds.cached, what="images that judge")
     labels, grid = sets.validation.require_labels(), trained.backbone.grid(*feeds.size)
     shown = table(f"R@1 on classes never seen, backbone of {run.name}", "head", "R@1")
     shown.add_row("as trained", f"{recall(trained, judging, labels, grid):.1f}")
     for name, (pooling, options) in HEADS.items():
+        seed_everything(recipe.train.seed)
         model = Embedder.build(
             backbone=trained.backbone,
             pooling=pooling,
