@@ -16,6 +16,7 @@ from PIL import Image
 from secondsight import comparison
 from secondsight.comparison import Budget, Outcome, compare, entries, markdown, plot, summary
 from secondsight.errors import ConfigError, UnknownName
+from secondsight.train import validation
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +93,21 @@ def test_a_run_that_was_stopped_is_no_result_and_the_same_call_finishes_it(finis
     assert metrics.read_text().startswith(before), "it went on"
     assert outcome.trained["recall@1"] == json.loads(metrics.read_text().splitlines()[-1])["recall@1"]
     assert comparison.read(tmp_path) == [outcome]
+
+
+def test_a_signal_in_the_last_validation_keeps_the_run_and_stops_the_comparison(finished, tmp_path, monkeypatch):
+    _, budget, outcomes, _ = finished
+
+    def judge(*given):
+        if (tmp_path / "runs" / "average-0" / "best").exists():  # the start has been judged
+            os.kill(os.getpid(), signal.SIGINT)
+        return real(*given)
+
+    real = validation.judge
+    monkeypatch.setattr(validation, "judge", judge)
+    with pytest.raises(KeyboardInterrupt):
+        compare(entries(["average", "max"]), budget, tmp_path)
+    assert [(o.title, o.trained) for o in comparison.read(tmp_path)] == [("average", outcomes[0].trained)]
 
 
 def test_another_budget_is_another_comparison(finished):

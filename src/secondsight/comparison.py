@@ -129,11 +129,12 @@ def compare(
     todo = [(e, seed) for seed in range(seeds) for e in chosen if (e.title, seed) not in done]
     for number, (entry, seed) in enumerate(todo, 1):
         say(f"[{number}/{len(todo)}] {entry.title}, seed {seed}")
-        outcome = _run(entry, budget, seed, folder)
-        if outcome is None:
+        outcome, asked = _run(entry, budget, seed, folder)
+        if outcome is not None:
+            outcomes.append(outcome)
+            write(folder, outcomes, budget)
+        if asked:
             raise KeyboardInterrupt
-        outcomes.append(outcome)
-        write(folder, outcomes, budget)
     write(folder, outcomes, budget)
     return outcomes
 
@@ -147,13 +148,13 @@ def _same_budget(folder: Path, budget: Budget) -> None:
     files.write_text(path, json.dumps(mine, indent=1) + "\n")
 
 
-def _run(entry: Entry, budget: Budget, seed: int, folder: Path) -> Outcome | None:
-    """None where a signal stopped it."""
+def _run(entry: Entry, budget: Budget, seed: int, folder: Path) -> tuple[Outcome | None, bool]:
+    """None where a signal stopped it, and whether one asked to stop, be it too late for this run."""
     where = folder / "runs" / f"{entry.title.replace(' ', '-').strip(')').replace('(', '')}-{seed}"
     start = time.perf_counter()
     result = train(recipe(entry, budget, seed), where, resume=where.exists(), quiet=True)
     if not result.complete:
-        return None
+        return None, True
     report = json.loads((where / "report.json").read_text("utf-8"))
     from secondsight.model import load
 
@@ -163,7 +164,7 @@ def _run(entry: Entry, budget: Budget, seed: int, folder: Path) -> Outcome | Non
     reduction = 0 if model.reduction is None else 2 * h * w * model.reduction.in_dim * model.reduction.out_dim
     shutil.rmtree(where / "checkpoints", ignore_errors=True)  # best/ and the figures are what is left to look at
     history = report["history"]
-    return Outcome(
+    outcome = Outcome(
         title=entry.title,
         pooling=entry.pooling,
         seed=seed,
@@ -175,6 +176,7 @@ def _run(entry: Entry, budget: Budget, seed: int, folder: Path) -> Outcome | Non
         dim=model.dim,
         seconds=round(time.perf_counter() - start, 1),
     )
+    return outcome, result.asked
 
 
 def _figures(row: dict) -> dict[str, float]:

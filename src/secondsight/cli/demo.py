@@ -39,8 +39,8 @@ def demo(
     for pooling in ("average", "jcf-32-8"):
         console.print(f"[bold]Training[/] {pooling}")
         run = train(steps.recipe(data, pooling=pooling, epochs=epochs), out / pooling)
-        if not run.complete:
-            raise typer.Exit(1)  # stopped by hand; training has said so
+        if run.asked:
+            raise typer.Exit(1)  # stopped by hand
         model = load(run.directory / "best")
         embedded = embed(model, images)
         results[pooling] = retrieval(embedded.vectors, images.require_labels()[embedded.indices])

@@ -153,13 +153,13 @@ def _attempt(
 ) -> None:
     """One run, and how it ended."""
     try:
-        line = run_one(table, run, places, fresh, say=say, quiet=quiet)
+        line, asked = run_one(table, run, places, fresh, say=say, quiet=quiet)
     except RunError as error:
         session.failed.append((run, str(error)))
         say(f"    failed: {error}")
         return
+    session.stopped = asked or line is None
     if line is None:
-        session.stopped = True
         return
     lines.add(lines.path_of(table.name, places.out), line)
     tidy(places.work / table.name / run.folder, places)
@@ -195,8 +195,11 @@ def claimed(where: Path) -> Iterator[bool]:
 
 def run_one(
     table: Table, run: Run, places: Places, fresh: Sequence[Line], *, say: Callable[[str], None], quiet: bool = True
-) -> Line | None:
-    """Train and measure; None where a signal stopped it. A run that was stopped before goes on where it stood."""
+) -> tuple[Line | None, bool]:
+    """Train and measure; None where a signal stopped it, and whether one asked to stop, be it too late for this run.
+
+    A run that was stopped before goes on where it stood.
+    """
     from secondsight.train import train
     from secondsight.train.sets import open_sets
 
@@ -209,10 +212,11 @@ def run_one(
     _same_images(table, run, counts, fresh, places)
     resumed = _make_ready(where, recipe, say)
     start = time.perf_counter()
-    if not train(recipe, where, resume=resumed, quiet=quiet).complete:
-        return None
+    result = train(recipe, where, resume=resumed, quiet=quiet)
+    if not result.complete:
+        return None, True
     line = _line(table, run, recipe, where, counts)
-    return line if resumed else replace(line, seconds=round(time.perf_counter() - start, 1))
+    return line if resumed else replace(line, seconds=round(time.perf_counter() - start, 1)), result.asked
 
 
 def placed(recipe: Recipe, places: Places) -> Recipe:

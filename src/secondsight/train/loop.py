@@ -31,6 +31,7 @@ class Loop:
         self.parts, self.recipe, self.fabric = parts, parts.recipe, parts.fabric
         self.directory, self.display = directory, display
         self.progress = Progress()
+        self.interrupt = Interrupt()
         self.watch = Watch(parts.loss)
         self.loader = BatchLoader(
             parts.feeds.train,
@@ -60,11 +61,11 @@ class Loop:
         self.metrics = Metrics(self.directory.metrics, position=position, enabled=self.first, board=board)
         self.display.start(done=self.progress.step, total=self.parts.total, per_epoch=self.parts.steps_per_epoch)
         try:
-            with listening() as interrupt, deterministic():
+            with listening() as self.interrupt, deterministic():
                 if self.recipe.validation.at_start and self.progress.step == 0:
                     self._judge_start()
-                while not self.finished and not self._agreed(interrupt):
-                    self._epoch(interrupt)
+                while not self.finished and not self._agreed(self.interrupt):
+                    self._epoch(self.interrupt)
         finally:
             self.metrics.close()
             self.display.close()

@@ -27,6 +27,7 @@ class Result:
     directory: Path
     step: int
     complete: bool  # False when it was interrupted
+    asked: bool  # to stop, by a signal; one that comes in the last validation finds the run complete
     figures: dict[str, float]  # of the last validation
     best: float | None  # the validation metric of best/
 
@@ -68,7 +69,7 @@ def _train(recipe: Recipe, directory: RunDirectory, fabric: Fabric, *, resume: b
             f"checkpoint with: secondsight train {directory.path} --resume"
         ) from error
     p = loop.progress
-    return Result(directory.path, p.step, complete, p.figures, p.best)
+    return Result(directory.path, p.step, complete, loop.interrupt.asked, p.figures, p.best)
 
 
 def _first_alone(fabric: Fabric, action: Callable[[], None]) -> None:
