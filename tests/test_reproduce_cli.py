@@ -17,7 +17,7 @@ from secondsight.cli.main import app
 from secondsight.errors import ConfigError, DataError
 from secondsight.reproduce import lines
 from secondsight.reproduce.running import claimed
-from secondsight.train import reading
+from secondsight.train import reading, validation
 
 run = CliRunner().invoke
 
@@ -235,6 +235,22 @@ def test_a_killed_command_goes_on_inside_the_run_and_ends_as_if_nothing_had_been
     (untouched,) = lines.read(table.parent / "untouched" / "table.jsonl")
     assert untouched.seconds is not None
     assert (resumed.history, resumed.loss) == (untouched.history, untouched.loss)
+
+
+def test_a_signal_in_the_last_validation_keeps_the_run_and_starts_no_other(table, digits, monkeypatch):
+    judge, judged = validation.judge, []
+
+    def interrupted(*given):
+        judged.append(given)
+        if len(judged) == 2:  # after the second epoch, the last
+            os.kill(os.getpid(), signal.SIGINT)
+        return judge(*given)
+
+    monkeypatch.setattr(validation, "judge", interrupted)
+    result = run(app, arguments(table, digits))
+    assert result.exit_code == 130, result.output
+    assert "1 run(s) added, 3 left" in result.output
+    assert len(found(table)) == 1
 
 
 def test_minutes_stop_it_in_time_and_that_is_no_failure(table, digits):
