@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,8 +26,8 @@ COLOURS = ("#3e6990", "#d64545", "#4f9d69", "#8e6c8a", "#c98b2b")
 def draw(table: Table, rows: Sequence[Summary], path: Path) -> None:
     """An SVG, the same bytes for the same figures; rows that differ in the last axis only have one colour each.
 
-    Rows with fewer runs than others stay out: a row that has seen the easier fold alone would look better than it is.
-    For the same reason bars are spreads within a fold; folds differ by more than any two rows do.
+    A point is the mean of its folds' means, and a row that lacks a fold stays out: one that has seen the easier fold
+    more often would look better than it is. For the same reason bars are spreads within a fold.
     """
     extras.require("matplotlib", extra="plots", purpose="the plot of a table")
     import matplotlib
@@ -37,17 +38,18 @@ def draw(table: Table, rows: Sequence[Summary], path: Path) -> None:
     figure = Figure(figsize=(9, 5.4), layout="constrained")
     FigureCanvasSVG(figure)
     axis = figure.subplots()
-    rows = [summary for summary in rows if summary.runs == max(s.runs for s in rows)]
+    folds = {fold for summary in rows for fold in summary.by_fold}
+    rows = [summary for summary in rows if set(summary.by_fold) == folds]
     groups = list(dict.fromkeys(_group(table, summary) for summary in rows))
     names: list[Annotation] = []
     for index, group in enumerate(groups):
         mine = [summary for summary in rows if _group(table, summary) == group]
         colour = COLOURS[index % len(COLOURS)]
         for summary in mine:
-            x, recall = getattr(summary, table.plot), summary.last["recall@1"]
-            axis.errorbar(x, recall.value, yerr=summary.within, fmt="o", color=colour, capsize=2, markersize=5)
-            at = (x, recall.value)
-            names.append(axis.annotate(summary.row.cells[0], at, (5, 3), textcoords="offset points", fontsize=7))
+            x, y = getattr(summary, table.plot), statistics.mean(summary.by_fold.values())
+            axis.errorbar(x, y, yerr=summary.within, fmt="o", color=colour, capsize=2, markersize=5)
+            name = summary.row.cells[0]
+            names.append(axis.annotate(name, (x, y), (5, 3), textcoords="offset points", fontsize=7))
         axis.plot([], [], "o", color=colour, label=group)
     axis.set_xscale("log")
     axis.set(

@@ -51,6 +51,7 @@ class Summary:
     row: Row
     runs: int
     last: dict[str, Mean]  # recall@K, map@r after the last epoch
+    by_fold: dict[int, float]  # mean Recall@1 of each fold's runs
     within: float | None  # standard deviation of Recall@1 around each fold's own mean: what chance does, not difficulty
     best: Mean  # Recall@1 of the best epoch, chosen on the classes that are judged
     untrained: Mean | None
@@ -78,6 +79,7 @@ def _summary(row: Row, mine: Sequence[Line], held: Against | None) -> Summary:
         row=row,
         runs=len(mine),
         last={name: _mean(line.last[name] for line in mine) for name in names},
+        by_fold={fold: statistics.mean(recalls) for fold, recalls in _by_fold(mine).items()},
         within=_within(mine),
         best=_mean(line.best["recall@1"] for line in mine),
         untrained=_mean(start["recall@1"] for start in starts) if starts else None,
@@ -104,11 +106,17 @@ def against(mine: Iterable[Line], baseline: Iterable[Line]) -> Against | None:
 
 def _within(mine: Sequence[Line]) -> float | None:
     """√(Σ (r − r̄_fold)² / (runs − folds)); None where no fold has two runs."""
-    folds = {line.fold: [100 * other.last["recall@1"] for other in mine if other.fold == line.fold] for line in mine}
+    folds = _by_fold(mine)
     if len(folds) == len(mine):
         return None
     squares = sum((r - statistics.mean(recalls)) ** 2 for recalls in folds.values() for r in recalls)
     return (squares / (len(mine) - len(folds))) ** 0.5
+
+
+def _by_fold(mine: Sequence[Line]) -> dict[int, list[float]]:
+    return {
+        fold: [100 * line.last["recall@1"] for line in mine if line.fold == fold] for fold in {m.fold for m in mine}
+    }
 
 
 def _mean(values: Iterable[float]) -> Mean:
