@@ -1,11 +1,12 @@
 """Other poolings on a trained network's features, fitted but not trained: what a layer gives without being learned.
 
-    secondsight reproduce headline --data CUB_200_2011 --rows 'average, lr 1e-4' --folds 0 --seeds 0 --keep-models
+    secondsight reproduce headline --data CUB_200_2011 --rows 'average, lr 1e-4' --folds 0 --seeds 0 \\
+        --keep-models --out runs/heads
     python benchmarks/heads.py runs/reproduce/headline/average-lr-1e-4-f0-s0
 
 RUN is the directory of a run. Its images, its held-out classes and its trained backbone are taken as they are; each
 pooling is initialised from the images that taught, as training would begin, and judged by Recall@1 on those that judge.
-`as trained` is the run's own head.
+`as trained` is the run's own head. (`--out`: a run whose result is there counts as done, and leaves no model.)
 """
 
 from __future__ import annotations

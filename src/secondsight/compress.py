@@ -17,7 +17,7 @@ from secondsight.functional.compression import principal_axes, share_projectors
 from secondsight.model import Embedder, ModelConfig
 from secondsight.pooling import JCF, Average, Bilinear, Projected
 from secondsight.pooling.contract import Grid
-from secondsight.pooling.jcf import Linear
+from secondsight.pooling.mixing import Linear
 
 
 @dataclass(frozen=True)

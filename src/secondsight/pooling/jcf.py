@@ -12,7 +12,6 @@ of z, and a matrix after it (``ending``), which lets z be wider than what comes 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypedDict
 
 import torch
@@ -25,6 +24,7 @@ from secondsight.pooling.codewords import Assigned, Codewords
 from secondsight.pooling.contract import Features, Grid, Pooling
 from secondsight.pooling.ending import Ending
 from secondsight.pooling.fitting import sample
+from secondsight.pooling.mixing import Linear, Mixer, mixer
 from secondsight.pooling.naming import numbers
 
 STARTS = ("random", "average", "saliency", "square")
@@ -44,10 +44,6 @@ class Operands(TypedDict):
     y: Tensor | None
     g: Tensor | None
     index2: Tensor | None
-
-
-Mixer = Callable[[int, int], nn.Module]
-"""Makes f: R^N → R^R of the last dimension, given N and R."""
 
 
 class JCF(Pooling):
@@ -128,7 +124,7 @@ class JCF(Pooling):
             for _ in range(codebooks)
             if codewords is not None
         )
-        self.mixers = nn.ModuleList(_mixer(mix, codewords, projectors) for _ in range(2) if codewords and projectors)
+        self.mixers = nn.ModuleList(mixer(mix, codewords, projectors) for _ in range(2) if codewords and projectors)
         self.ending = Ending(self.width, out_dim, power=power, whiten=whiten)
         n = projectors or codewords or 1
         self.uv = nn.Parameter(torch.empty(n, in_dim, 2 * self.width))
@@ -343,32 +339,6 @@ class JCF(Pooling):
     def extra_repr(self) -> str:
         shared = f", projectors={self.projectors}" if self.projectors else ""
         return f"in_dim={self.in_dim}, out_dim={self.out_dim}, codewords={self.codewords}{shared}"
-
-
-class Linear(nn.Module):
-    """f(h) = Aᵀh with A ∈ R^{N×R}: the paper's recombination. Starts by dealing the codewords out to the projectors."""
-
-    def __init__(self, codewords: int, projectors: int):
-        super().__init__()
-        dealt = torch.arange(codewords) % projectors
-        self.weight = nn.Parameter(nn.functional.one_hot(dealt, projectors).float())
-
-    def forward(self, h: Float[Tensor, "*b n"]) -> Float[Tensor, "*b r"]:
-        return h @ self.weight
-
-
-def _mixer(mix: str | Mixer, codewords: int, projectors: int) -> nn.Module:
-    if mix == "linear":
-        return Linear(codewords, projectors)
-    if mix == "mlp":
-        return nn.Sequential(
-            nn.Linear(codewords, codewords), nn.GELU(), nn.Linear(codewords, projectors), nn.Softmax(dim=-1)
-        )
-    if isinstance(mix, str):
-        raise ConfigError(
-            f"unknown mix {mix!r}; valid: 'linear', 'mlp', or a function (codewords, projectors) -> module"
-        )
-    return mix(codewords, projectors)
 
 
 def _strongest(channels: Float[Tensor, "d c"], points: Float[Tensor, "n d"], k: int) -> Float[Tensor, "d k"]:
