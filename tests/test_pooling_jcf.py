@@ -11,6 +11,7 @@ from secondsight.errors import ConfigError, DataError, ShapeError, UnknownName
 from secondsight.functional import assignment
 from secondsight.functional.jcf import jcf
 from secondsight.pooling import JCF, build
+from secondsight.pooling.codewords import SWIFT
 
 ROW = {
     "average": 1,
@@ -123,6 +124,70 @@ def test_top_k_of_all_is_soft(name):
     x, sparse, soft = features(), layer(name, assign="top-6"), layer(name, assign="soft")
     soft.load_state_dict(sparse.state_dict())
     torch.testing.assert_close(sparse(x), soft(x))
+
+
+def with_gains(name, **options) -> JCF:
+    m = layer(name, gains=True, **options)
+    for book in m.codebooks:
+        torch.nn.init.normal_(book.log_gains, std=0.5 / SWIFT)
+    return m
+
+
+@pytest.mark.parametrize("assign", ["soft", "hard", "top-2"])
+def test_gains_of_codewords_are_projectors_scaled(assign):
+    x, m, plain = features(), with_gains("jcf-5", assign=assign).eval(), layer("jcf-5", assign=assign).eval()
+    state = {k: v for k, v in m.state_dict().items() if "gains" not in k}
+    plain.load_state_dict({**state, "uv": m.uv * m.codebooks[0].gains[:, None, None]})
+    torch.testing.assert_close(m(x), plain(x))
+    torch.testing.assert_close(m.local(x).sum(1), m(x))
+
+
+@pytest.mark.parametrize("assign", ["soft", "top-2"])
+def test_gains_of_codewords_that_share_projectors_are_rows_of_the_mixing_scaled(assign):
+    x, m, plain = features(), with_gains("jcf-5-3", assign=assign), layer("jcf-5-3", assign=assign)
+    state = {k: v for k, v in m.state_dict().items() if "gains" not in k}
+    gains = m.codebooks[0].gains[:, None]
+    plain.load_state_dict(state | {k: v * gains for k, v in state.items() if k.startswith("mixers")})
+    torch.testing.assert_close(m(x), plain(x))
+
+
+def test_gains_start_at_one_and_start_again_with_new_codewords():
+    x, m, plain = features(), layer("jcf-5", gains=True), layer("jcf-5")
+    plain.load_state_dict({k: v for k, v in m.state_dict().items() if "gains" not in k})
+    torch.testing.assert_close(m(x), plain(x))
+    fitted = with_gains("jcf-5")
+    fitted.fit(x)
+    assert torch.equal(fitted.codebooks[0].gains, torch.ones(5, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("assign", ["soft", "top-2"])
+def test_gains_pass_gradcheck(assign):
+    x, m = features(2, 4, 6), with_gains("jcf-3", assign=assign)
+    theta = m.codebooks[0].log_gains.detach().clone().requires_grad_()
+
+    def z(theta):
+        return torch.func.functional_call(m, {"codebooks.0.log_gains": theta}, (x,))
+
+    assert gradcheck(z, (theta,))
+
+
+def test_gains_learn_in_the_steps_of_a_slow_head():
+    """Background that says nothing fades within a hundred steps of Adam at 2e-4, a rate at which projectors stay."""
+    m, kind = build("jcf-2", in_dim=4, out_dim=4, gains=True, start="square"), torch.arange(8) % 4
+    with torch.no_grad():
+        m.codebooks[0].words.copy_(torch.tensor([[1.0, 1, 1, 0], [0, 0, 0, 1]]))
+    optimiser = torch.optim.Adam([m.codebooks[0].log_gains], lr=2e-4)
+    for _ in range(100):
+        birds = one_hot(kind % 3, 4).float() + 0.1
+        noise = torch.tensor([0.0, 0, 0, 1]) * torch.rand(8, 1) * 3
+        z = normalize(m(torch.stack([birds, noise], dim=1)), dim=-1)
+        same = (kind % 3)[:, None] == (kind % 3)
+        similarity = z @ z.T
+        optimiser.zero_grad()
+        (similarity[~same].mean() - similarity[same].mean()).backward()
+        optimiser.step()
+    bird, background = m.codebooks[0].gains.tolist()
+    assert background < 0.7 < bird
 
 
 def test_top_k_weights_sum_to_one_and_name_the_nearest():

@@ -162,7 +162,7 @@ def test_the_method_table_has_every_loss_with_both_poolings_under_one_budget():
     assert len({(pooling, r.optimizer.head_lr) for (_, pooling), r in recipes.items()}) == 2
 
 
-@pytest.mark.parametrize("name", ["headline", "headline-lite0"])
+@pytest.mark.parametrize("name", ["headline", "headline-lite0", "headline-frozen"])
 def test_headline_rows_have_two_folds_and_three_seeds(name):
     full = [row.name for row in tables.read(tables.find(name)).rows if (row.folds, row.seeds) == ((0, 1), (0, 1, 2))]
-    assert [row.split(",")[0] for row in sorted(full)] == ["average", "jcf-32", "jcf-32-8"]
+    assert {"average", "jcf-32", "jcf-32-8"} <= {row.split(",")[0] for row in full}

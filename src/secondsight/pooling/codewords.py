@@ -14,6 +14,9 @@ from secondsight.functional import assignment
 from secondsight.pooling.contract import Features
 from secondsight.pooling.fitting import kmeans, sample
 
+SWIFT = 50.0
+"""Gains are e^(50 θ): at the learning rate of a head that starts well, θ alone would move by a hundredth in a run."""
+
 
 class Assigned(NamedTuple):
     """h(x): weights over all codewords, or (sparse) over the k that ``which`` names."""
@@ -26,6 +29,12 @@ class Assigned(NamedTuple):
             return self.weights
         zeros = self.weights.new_zeros(*self.weights.shape[:-1], codewords)
         return zeros.scatter(-1, self.which, self.weights)
+
+    def weighed(self, gains: Float[Tensor, " n"] | None) -> Assigned:
+        """g_n h_n(x)."""
+        if gains is None:
+            return self
+        return Assigned(self.weights * (gains if self.which is None else gains[self.which]), self.which)
 
     def masked(self, mask: Tensor | None) -> Assigned:
         """With h(x) = 0 at locations that are not real: they then add nothing, whatever is computed from h."""
@@ -45,7 +54,11 @@ class Codewords(nn.Module):
         learn_scale: Whether ``scale`` is trained (through its logarithm, so that it stays positive).
         straight_through: For hard assignment: let the codewords learn through the gradient of the soft assignment.
             Training then needs all N projections; without it, and in evaluation, only the assigned one is computed.
+        gains: Learn how much each codeword counts, h_n ← g_n h_n with g = 1 to begin with. It adds nothing that
+            projectors could not say (U_n ← g_n U_n); it says it in N numbers, which few classes can teach.
     """
+
+    log_gains: Tensor | None
 
     def __init__(
         self,
@@ -56,6 +69,7 @@ class Codewords(nn.Module):
         scale: float = 16.0,
         learn_scale: bool = True,
         straight_through: bool = True,
+        gains: bool = False,
     ):
         super().__init__()
         if count < 1:
@@ -67,6 +81,12 @@ class Codewords(nn.Module):
         self.straight_through = straight_through and assign == "hard"
         self.words = nn.Parameter(nn.functional.normalize(torch.randn(count, in_dim), dim=1))
         self.log_scale = nn.Parameter(torch.tensor(float(scale)).log(), requires_grad=learn_scale)
+        self.log_gains = nn.Parameter(torch.zeros(count)) if gains else None
+
+    @property
+    def gains(self) -> Float[Tensor, " n"] | None:
+        """How much each codeword counts; None where all count alike."""
+        return None if self.log_gains is None else (SWIFT * self.log_gains).exp()
 
     @property
     def scale(self) -> Tensor:
@@ -86,13 +106,15 @@ class Codewords(nn.Module):
             h = Assigned(assignment.soft(x, self.words, self.scale), None)
         else:
             h = Assigned(assignment.hard_straight_through(x, self.words, self.scale), None)
-        return h.masked(mask)
+        return h.weighed(self.gains).masked(mask)
 
     def fit(self, features: Features, *, seed: int = 0, limit: int = 100_000) -> None:
-        """Codewords by spherical k-means on at most ``limit`` local features."""
+        """Codewords by spherical k-means on at most ``limit`` local features; gains of 1."""
         points = sample(features, limit, seed=seed)
         with torch.no_grad():
             self.words.copy_(kmeans(points, self.count, spherical=True, seed=seed))
+            if self.log_gains is not None:
+                self.log_gains.zero_()  # what was learned of other codewords
 
     def extra_repr(self) -> str:
         return f"count={self.count}, assign={'soft' if self.k is None else f'top-{self.k}'}"

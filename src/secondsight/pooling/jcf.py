@@ -59,7 +59,7 @@ class JCF(Pooling):
         projectors: R projectors shared by the codewords through f_p and f_q; None for one projector a codeword.
         mix: f_p and f_q: ``"linear"`` (the paper's A and B), ``"mlp"`` (one hidden layer of N units), or a function (N,
             R) → module.
-        assign, scale, learn_scale, straight_through: See ``Codewords``.
+        assign, scale, learn_scale, straight_through, gains: See ``Codewords``.
         codebooks: 2 gives the second factor a codebook of its own.
         start: ``"random"`` projectors, or one U for all and a second factor that makes of z something known, so that
             the rest is learned on top. ``"average"``: the factor is 1 (an offset; V near 0), z ≈ Σ_x Uᵀx.
@@ -88,6 +88,7 @@ class JCF(Pooling):
         scale: float = 16.0,
         learn_scale: bool = True,
         straight_through: bool = True,
+        gains: bool = False,
         codebooks: int = 1,
         start: str = "random",
         power: float = 1.0,
@@ -120,6 +121,7 @@ class JCF(Pooling):
                 scale=scale,
                 learn_scale=learn_scale,
                 straight_through=straight_through,
+                gains=gains,
             )
             for _ in range(codebooks)
             if codewords is not None
