@@ -1,4 +1,4 @@
-"""What second order is for: classes that differ only in which features occur together (``benchmarks/pairings.py``)."""
+"""What second order is for (``benchmarks/pairings.py``), and what orders give at most (``benchmarks/orders.py``)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,29 @@ import torch
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
-@pytest.fixture(scope="module")
-def pairings():
+def benchmark(name):
+    """A script of ``benchmarks/``, which are no package."""
     sys.path.insert(0, str(BENCHMARKS))
     try:
-        spec = importlib.util.spec_from_file_location("pairings", BENCHMARKS / "pairings.py")
+        spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module  # dataclasses look themselves up there
         spec.loader.exec_module(module)
         return module
     finally:
         sys.path.remove(str(BENCHMARKS))
+
+
+@pytest.fixture(scope="module")
+def pairings():
+    return benchmark("pairings")
+
+
+@pytest.fixture(scope="module")
+def orders():
+    return benchmark("orders")
 
 
 def clean(pairings):
@@ -50,3 +61,21 @@ def test_jcf_learns_what_averaging_cannot(pairings):
     _, second_order = pairings.learned("jcf", seed=0, steps=150, noise=0.05)
     assert first_order < 10
     assert second_order > 90
+
+
+def test_the_exact_similarity_of_an_order_is_that_of_the_sums_it_stands_for(orders, monkeypatch):
+    monkeypatch.setattr(orders, "IMAGES", 4)  # several blocks, the last one smaller
+    x = torch.rand(10, 6, 3, dtype=torch.float64)
+    found = orders.kernels(x, [orders.Kernel(a, k) for a, k in ((1, 1), (2, 2), (0, 1), (0, 3))])
+    unit = torch.nn.functional.normalize(x, dim=2)
+    third = torch.einsum("nli,nlj,nlk->nijk", unit, unit, unit)
+    sums = {(1, 1): x.sum(1), (2, 2): x.mT @ x, (0, 1): unit.sum(1), (0, 3): third}
+    for (a, k), z in sums.items():
+        expected = torch.nn.functional.normalize(z.flatten(1), dim=1)
+        torch.testing.assert_close(found[orders.Kernel(a, k)], expected @ expected.T)
+
+
+def test_a_query_does_not_find_itself(orders):
+    near = torch.tensor([[1.0, 0.9, 0.1], [0.9, 1.0, 0.2], [0.1, 0.2, 1.0]])
+    assert orders.recall(near, torch.tensor([0, 0, 1])) == pytest.approx(200 / 3)
+    assert orders.recall(near, torch.tensor([0, 1, 0])) == 0
