@@ -11,7 +11,6 @@ from secondsight.errors import ConfigError, DataError, ShapeError, UnknownName
 from secondsight.functional import assignment
 from secondsight.functional.jcf import jcf
 from secondsight.pooling import JCF, build
-from secondsight.pooling.codewords import SWIFT
 
 ROW = {
     "average": 1,
@@ -129,7 +128,7 @@ def test_top_k_of_all_is_soft(name):
 def with_gains(name, **options) -> JCF:
     m = layer(name, gains=True, **options)
     for book in m.codebooks:
-        torch.nn.init.normal_(book.log_gains, std=0.5 / SWIFT)
+        torch.nn.init.normal_(book.log_gains, std=0.5)
     return m
 
 
@@ -171,12 +170,11 @@ def test_gains_pass_gradcheck(assign):
     assert gradcheck(z, (theta,))
 
 
-def test_gains_learn_in_the_steps_of_a_slow_head():
-    """Background that says nothing fades within a hundred steps of Adam at 2e-4, a rate at which projectors stay."""
+def test_gains_learn_that_background_says_nothing():
     m, kind = build("jcf-2", in_dim=4, out_dim=4, gains=True, start="square"), torch.arange(8) % 4
     with torch.no_grad():
         m.codebooks[0].words.copy_(torch.tensor([[1.0, 1, 1, 0], [0, 0, 0, 1]]))
-    optimiser = torch.optim.Adam([m.codebooks[0].log_gains], lr=2e-4)
+    optimiser = torch.optim.Adam([m.codebooks[0].log_gains], lr=1e-2)
     for _ in range(100):
         birds = one_hot(kind % 3, 4).float() + 0.1
         noise = torch.tensor([0.0, 0, 0, 1]) * torch.rand(8, 1) * 3
@@ -188,6 +186,14 @@ def test_gains_learn_in_the_steps_of_a_slow_head():
         optimiser.step()
     bird, background = m.codebooks[0].gains.tolist()
     assert background < 0.7 < bird
+
+
+def test_ends_are_the_last_matrix_and_the_gains():
+    m = build("jcf-4-2", in_dim=8, out_dim=8, gains=True, whiten=0.25, power=0.5)
+    names = {id(p): name for name, p in m.named_parameters()}
+    assert {names[id(p)] for p in m.ends()} == {"ending.weight", "codebooks.0.log_gains"}
+    assert not list(build("jcf-4", in_dim=8, out_dim=8).ends())
+    assert not list(build("gem", in_dim=8, out_dim=4).ends())
 
 
 def test_top_k_weights_sum_to_one_and_name_the_nearest():

@@ -11,14 +11,16 @@ from safetensors.torch import load_file
 
 import secondsight
 import train_tiny
-from secondsight import data
+from secondsight import data, losses
 from secondsight.data.loader import read_image
 from secondsight.data.transforms import Resize
 from secondsight.losses import LOSSES
-from secondsight.train import checkpoint, reading, shipped, train
+from secondsight.model import Embedder
+from secondsight.train import checkpoint, optimisers, reading, shipped, train
 from secondsight.train.assembly import build_model, make_fabric
 from secondsight.train.compare import summarise
 from secondsight.train.ema import EMA
+from secondsight.train.recipe import OptimizerSection
 from secondsight.train.rundir import read_metrics
 from secondsight.train.step import Network, forward_backward
 from secondsight.train.validation import judge
@@ -188,3 +190,29 @@ def test_fine_tuning_beats_the_untrained_backbone_on_classes_it_never_saw(tmp_pa
     untrained = train(reading.make(recipe.model_dump(), still), tmp_path / "untrained", quiet=True)
     trained = train(recipe, tmp_path / "trained", quiet=True)
     assert trained.figures["recall@1"] > untrained.figures["recall@1"] + 0.03
+
+
+def test_ends_learn_at_their_own_rate_and_what_has_none_stays_as_fitted():
+    torch.manual_seed(0)
+    options = {"start": "square", "power": 0.5, "whiten": 0.25, "gains": True}
+    model = Embedder.build(
+        backbone="vgg16", weights=None, freeze="all", pooling="jcf-4-2", dim=8, reduce=8, pooling_options=options
+    )
+    loss = losses.build("proxy-anchor", dim=8, classes=2)
+    section = OptimizerSection(lr=1e-4, head_lr=0.0, end_lr=2e-2, proxy_lr=1e-2)
+    optimizer = optimisers.build(model, loss, section)
+    assert {group["name"]: group["base_lr"] for group in optimizer.param_groups} == {"ends": 2e-2, "proxies": 1e-2}
+    assert {id(p) for p in model.parameters() if p.requires_grad} == {id(p) for p in model.pooling.ends()}
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    loss(model.pool(torch.rand(4, 9, 512)), torch.tensor([0, 0, 1, 1])).backward()
+    optimizer.step()
+    moved = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
+    assert moved == {"pooling.ending.weight", "pooling.codebooks.0.log_gains"}
+
+
+def test_without_a_rate_of_their_own_ends_learn_as_the_head_does():
+    model = Embedder.build(
+        backbone="vgg16", weights=None, freeze="all", pooling="jcf", dim=8, reduce=8, pooling_options={"whiten": 0.25}
+    )
+    optimizer = optimisers.build(model, losses.build("triplet", dim=8, classes=2), OptimizerSection(head_lr=3e-4))
+    assert {group["name"]: group["base_lr"] for group in optimizer.param_groups} == {"head": 3e-4, "ends": 3e-4}

@@ -14,9 +14,6 @@ from secondsight.functional import assignment
 from secondsight.pooling.contract import Features
 from secondsight.pooling.fitting import kmeans, sample
 
-SWIFT = 50.0
-"""Gains are e^(50 θ): at the learning rate of a head that starts well, θ alone would move by a hundredth in a run."""
-
 
 class Assigned(NamedTuple):
     """h(x): weights over all codewords, or (sparse) over the k that ``which`` names."""
@@ -58,7 +55,7 @@ class Codewords(nn.Module):
             projectors could not say (U_n ← g_n U_n); it says it in N numbers, which few classes can teach.
     """
 
-    log_gains: Tensor | None
+    log_gains: nn.Parameter | None
 
     def __init__(
         self,
@@ -86,7 +83,7 @@ class Codewords(nn.Module):
     @property
     def gains(self) -> Float[Tensor, " n"] | None:
         """How much each codeword counts; None where all count alike."""
-        return None if self.log_gains is None else (SWIFT * self.log_gains).exp()
+        return None if self.log_gains is None else self.log_gains.exp()
 
     @property
     def scale(self) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import ClassVar, TypeAlias
 
 import torch
@@ -72,6 +72,10 @@ class Pooling(nn.Module):
 
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
         """Initialise from data (codebook, mixture, principal axes); nothing to do unless the method has such a step."""
+
+    def ends(self) -> Iterator[nn.Parameter]:
+        """Parameters that may learn at a rate of their own (``optimizer.end_lr``); most poolings have none."""
+        yield from ()
 
     def flops(self, locations: int) -> int:
         """Floating-point operations (a multiply-add is two) of one image with ``locations`` local features."""

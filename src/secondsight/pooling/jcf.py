@@ -12,6 +12,7 @@ of z, and a matrix after it (``ending``), which lets z be wider than what comes 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypedDict
 
 import torch
@@ -137,6 +138,14 @@ class JCF(Pooling):
     def from_name(cls, name: str, *, in_dim: int, out_dim: int, **options) -> JCF:
         codewords, projectors, *_ = [*numbers(name, "jcf", ["codewords", "projectors"]), None, None]
         return cls(in_dim, out_dim, codewords=codewords, projectors=projectors, **options)
+
+    def ends(self) -> Iterator[nn.Parameter]:
+        """The matrix of ``whiten`` and the codewords' gains."""
+        yield from self.ending.parameters()
+        for book in self.codebooks:
+            assert isinstance(book, Codewords)
+            if book.log_gains is not None:
+                yield book.log_gains
 
     @property
     def u(self) -> Float[Tensor, "n d k"]:

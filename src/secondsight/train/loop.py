@@ -162,7 +162,7 @@ class Loop:
         )
 
     def _record(self, outcome: Outcome, epoch: int, *, rate: float) -> None:
-        step, lr = self.progress.step, self.rates.get("backbone", self.rates.get("head", 0.0))
+        step, lr = self.progress.step, next(iter(self.rates.values()))
         self.display.step(step=step, loss=outcome.loss, rate=rate, lr=lr)
         for words in self.watch.step(outcome, step=step):
             self._warn(words)

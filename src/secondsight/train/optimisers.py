@@ -1,4 +1,4 @@
-"""Optimisers with a learning rate of its own for the backbone, the head and the loss's parameters."""
+"""Optimisers with a learning rate of its own for the backbone, the head, its ends and the loss's parameters."""
 
 from __future__ import annotations
 
@@ -31,14 +31,22 @@ def build(model: Embedder, loss: Loss, options: OptimizerSection) -> torch.optim
 
 
 def _groups(model: Embedder, loss: Loss, options: OptimizerSection) -> Iterable[dict[str, Any]]:
+    ends = list(model.pooling.ends())
     head = [p for part in (model.reduction, model.pooling) if part is not None for p in part.parameters()]
+    head_lr = options.lr * 10 if options.head_lr is None else options.head_lr
     rates = (
         ("backbone", model.backbone.parameters(), options.lr),
-        ("head", head, options.lr * 10 if options.head_lr is None else options.head_lr),
+        ("head", [p for p in head if not any(p is end for end in ends)], head_lr),
+        ("ends", ends, head_lr if options.end_lr is None else options.end_lr),
         ("proxies", loss.parameters(), options.lr * 100 if options.proxy_lr is None else options.proxy_lr),
     )
+    learns = any(lr for name, _, lr in rates if name != "proxies")
     for name, parameters, lr in rates:
         live = [p for p in parameters if p.requires_grad]
+        if lr == 0 and learns:  # it could not move: its gradient need not be computed
+            for parameter in live:
+                parameter.requires_grad_(False)
+            continue
         # Decay pulls weights to zero; a bias, a scale or a temperature has no reason to go there.
         for decay, some in (
             (options.weight_decay, [p for p in live if p.ndim > 1]),

@@ -76,7 +76,8 @@ class LossSection(Section):
 class OptimizerSection(Section):
     name: Literal["sgd", "adam", "adamw"] = "adamw"
     lr: float = Field(default=1e-4, ge=0)  # the backbone's: raise until validation recall falls, then halve
-    head_lr: float | None = Field(default=None, ge=0)  # reduction and pooling, which start from nothing; None = 10 × lr
+    head_lr: float | None = Field(default=None, ge=0)  # reduction and pooling; None = 10 × lr, 0 = as fitted
+    end_lr: float | None = Field(default=None, ge=0)  # jcf's last matrix and its gains; None = head_lr
     proxy_lr: float | None = Field(
         default=None, ge=0
     )  # the loss's own parameters; None = 100 × lr (Proxy-Anchor's advice)
