@@ -216,3 +216,11 @@ def test_without_a_rate_of_their_own_ends_learn_as_the_head_does():
     )
     optimizer = optimisers.build(model, losses.build("triplet", dim=8, classes=2), OptimizerSection(head_lr=3e-4))
     assert {group["name"]: group["base_lr"] for group in optimizer.param_groups} == {"head": 3e-4, "ends": 3e-4}
+
+
+def test_a_model_of_which_nothing_learns_can_still_be_run():
+    model = Embedder.build(backbone="vgg16", weights=None, freeze="all", pooling="average", dim=8)
+    loss = losses.build("proxy-anchor", dim=8, classes=2)
+    optimizer = optimisers.build(model, loss, OptimizerSection(lr=1e-4, head_lr=0.0))
+    loss(model.pool(torch.rand(4, 9, 512)), torch.tensor([0, 0, 1, 1])).backward()
+    assert {group["name"] for group in optimizer.param_groups} == {"head", "proxies"}

@@ -35,12 +35,12 @@ def _groups(model: Embedder, loss: Loss, options: OptimizerSection) -> Iterable[
     head = [p for part in (model.reduction, model.pooling) if part is not None for p in part.parameters()]
     head_lr = options.lr * 10 if options.head_lr is None else options.head_lr
     rates = (
-        ("backbone", model.backbone.parameters(), options.lr),
+        ("backbone", list(model.backbone.parameters()), options.lr),
         ("head", [p for p in head if not any(p is end for end in ends)], head_lr),
         ("ends", ends, head_lr if options.end_lr is None else options.end_lr),
-        ("proxies", loss.parameters(), options.lr * 100 if options.proxy_lr is None else options.proxy_lr),
+        ("proxies", list(loss.parameters()), options.lr * 100 if options.proxy_lr is None else options.proxy_lr),
     )
-    learns = any(lr for name, _, lr in rates if name != "proxies")
+    learns = any(lr and p.requires_grad for name, parameters, lr in rates if name != "proxies" for p in parameters)
     for name, parameters, lr in rates:
         live = [p for p in parameters if p.requires_grad]
         if lr == 0 and learns:  # it could not move: its gradient need not be computed
