@@ -125,6 +125,28 @@ def test_a_line_that_is_no_longer_the_tables_is_run_again(table, digits):
     assert (table.parent / "work" / "table" / "average-f0-s0" / "best" / "model.safetensors").is_file()
 
 
+def test_a_run_that_another_table_has_made_is_taken_from_there_unless_its_model_is_wanted(table, digits, tmp_path):
+    assert run(app, arguments(table, digits, "--rows", "average")).exit_code == 0
+    other = table.with_name("other.toml")
+    other.write_text(
+        TABLE.replace('baseline = "average"', 'baseline = "the mean"').replace('name = "average"', 'name = "the mean"')
+    )
+    done = run(app, arguments(other, digits, "--rows", "the mean"))
+    assert done.output.count("the same run as 'average' of table") == 2
+    assert not (tmp_path / "work" / "other" / "the-mean-f0-s0").exists(), "nothing was trained"
+    taken = lines.read(tmp_path / "results" / "other.jsonl")
+    assert [(line.table, line.row) for line in taken] == [("other", "the mean")] * 2
+    assert [line.last for line in taken] == [line.last for line in found(table)]
+    longer = TABLE.replace("train.epochs = 2", "train.epochs = 1")
+    (tmp_path / "longer.toml").write_text(longer)
+    unlike = run(app, arguments(tmp_path / "longer.toml", digits, "--rows", "average", "--limit", "1"))
+    assert "the same run" not in unlike.output
+    (tmp_path / "kept.toml").write_text(TABLE)
+    kept = run(app, arguments(tmp_path / "kept.toml", digits, "--rows", "average", "--limit", "1", "--keep-models"))
+    assert "the same run" not in kept.output
+    assert (tmp_path / "work" / "kept" / "average-f0-s0" / "best").is_dir()
+
+
 def test_figures_on_other_images_do_not_come_into_the_table(table, digits, tmp_path):
     assert run(app, arguments(table, digits, "--limit", "1")).exit_code == 0
     fewer = train_tiny.write_digits(tmp_path / "fewer", images=6)

@@ -108,6 +108,15 @@ def changed(line: Line, recipe: Recipe) -> list[str]:
     ]
 
 
+def same_run(recipe: Recipe, images: dict[str, dict[str, int]], weights: str, *, out: Path) -> Line | None:
+    """A line of any table in ``out`` that is of the very same run: tables share what they have in common."""
+    for path in sorted(out.glob("*.jsonl")):
+        for line in read(path):
+            if line.images == images and line.weights == weights and not changed(line, recipe):
+                return line
+    return None
+
+
 @dataclass(frozen=True)
 class Sorted:
     """What a file of results has for a table as it is now."""

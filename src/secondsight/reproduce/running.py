@@ -198,7 +198,7 @@ def run_one(
 ) -> tuple[Line | None, bool]:
     """Train and measure; None where a signal stopped it, and whether one asked to stop, be it too late for this run.
 
-    A run that was stopped before goes on where it stood.
+    A run that was stopped before goes on where it stood. One that another table has made already is taken from there.
     """
     from secondsight.train import train
     from secondsight.train.sets import open_sets
@@ -210,6 +210,10 @@ def run_one(
     if sets.validation is None:
         raise ConfigError(f"{run.row.source}: validation.share is 0, so there is nothing to report; hold classes out")
     _same_images(table, run, counts, fresh, places)
+    known = lines.same_run(run.recipe(), counts, _weights_name(recipe), out=places.out)
+    if known is not None and not places.keep_models:
+        say(f"    the same run as {known.row!r} of {known.table}")
+        return replace(known, table=table.name, row=run.row.name), False
     resumed = _make_ready(where, recipe, say)
     start = time.perf_counter()
     result = train(recipe, where, resume=resumed, quiet=quiet)
@@ -265,7 +269,6 @@ def _line(table: Table, run: Run, recipe: Recipe, where: Path, counts: dict) -> 
     history = [_figures(row) for row in report["history"]]
     losses = [row["loss"] for row in read_metrics(where / "metrics.jsonl") if row["kind"] == "train"]
     judged = [row for row in history if row["epoch"] > 0]  # epoch 0 is what was there before anything was learned
-    weights = recipe.model.weights
     return Line(
         table=table.name,
         row=run.row.name,
@@ -277,12 +280,18 @@ def _line(table: Table, run: Run, recipe: Recipe, where: Path, counts: dict) -> 
         loss=round(losses[-1], 6) if losses else None,
         **asdict(measure(load(where / "best"))),
         images=counts,
-        weights=Path(weights).name if Path(weights).is_file() else weights,
+        weights=_weights_name(recipe),
         seconds=None,
         version=__version__,
         warnings=[row["message"] for row in report["warnings"]],
         recipe=lines.choices(run.recipe()),
     )
+
+
+def _weights_name(recipe: Recipe) -> str:
+    """What a backbone starts from, without this machine's paths."""
+    weights = recipe.model.weights
+    return Path(weights).name if Path(weights).is_file() else weights
 
 
 def _figures(row: dict) -> dict[str, float]:
