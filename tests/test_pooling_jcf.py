@@ -38,6 +38,12 @@ def test_parameters_are_the_papers_ablation_row(name, millions):
     assert round(count / 1e6, 0 if millions in (1, 34, 135) else 1) == millions
 
 
+@pytest.fixture(autouse=True)
+def _routed(monkeypatch):
+    """Small inputs take the way of large ones."""
+    monkeypatch.setattr("secondsight.pooling.jcf.ENOUGH", 0)
+
+
 def features(b=3, length=7, d=6, *, dtype=torch.float64):
     return normalize(torch.randn(b, length, d, dtype=dtype), dim=-1)
 
@@ -201,6 +207,40 @@ def test_top_k_weights_sum_to_one_and_name_the_nearest():
     weights, index = assignment.top_k(x, words, 4.0, 2)
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 7, dtype=torch.float64))
     torch.testing.assert_close(index, assignment.soft(x, words, 4.0).argsort(-1, descending=True)[..., :2])
+
+
+@pytest.mark.parametrize("images", [1, 40])
+def test_few_locations_use_the_shared_projectors_and_many_are_routed(images, monkeypatch):
+    x, m = features(images, 7, 6), layer("jcf-5-3", assign="top-2").eval()
+    monkeypatch.undo()  # the threshold as it is
+    combined = []
+    monkeypatch.setattr(m, "unshared", lambda: combined.append(True) or JCF.unshared(m))
+    z = m(x)
+    assert bool(combined) == (images == 40)
+    monkeypatch.setattr("secondsight.pooling.jcf.ENOUGH", 0 if images == 1 else 10**9)
+    torch.testing.assert_close(m(x), z)
+
+
+@pytest.mark.parametrize("assign", ["soft", "top-2"])
+@pytest.mark.parametrize("others", [True, False], ids=["one input", "two inputs"])
+def test_gradients_that_nobody_asks_for_change_none_of_the_others(assign, others):
+    x, y = features(), features()
+    m, wanted = with_gains("jcf-5", assign=assign), ("codebooks.0.log_gains",)
+    second = {} if others else {"y": y}
+    m(x, **second).square().sum().backward()
+    whole = {name: p.grad.clone() for name, p in m.named_parameters()}
+    for name, p in m.named_parameters():
+        p.grad = None
+        p.requires_grad_(name in wanted)
+    m(x, **second).square().sum().backward()
+    for name, p in m.named_parameters():
+        if name in wanted:
+            torch.testing.assert_close(p.grad, whole[name])
+        else:
+            assert p.grad is None
+    m.uv.requires_grad_(True)
+    m(x, **second).square().sum().backward()
+    torch.testing.assert_close(m.uv.grad, whole["uv"])
 
 
 @pytest.mark.parametrize("start", ["random", "average"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import time
@@ -36,6 +37,13 @@ set = { model.pooling = "average" }
 
 [[rows]]
 name = "jcf-4-2"
+"""
+
+
+RENAMED = """
+[[rows]]
+name = "as it was"
+set = { model.pooling = "average", train.epochs = 2 }
 """
 
 
@@ -153,6 +161,46 @@ def test_figures_on_other_images_do_not_come_into_the_table(table, digits, tmp_p
     failed = run(app, arguments(table, fewer))
     assert isinstance(failed.exception, DataError)
     assert "figures on other images" in str(failed.exception)
+
+
+def test_images_are_told_apart_by_more_than_their_number(table, digits, tmp_path):
+    assert run(app, arguments(table, digits, "--rows", "average", "--limit", "1")).exit_code == 0
+    other = shutil.copytree(digits, tmp_path / "other")
+    some = next(other.rglob("*.png"))
+    some.write_bytes(some.read_bytes() + b"\0")
+    changed = run(app, arguments(table, other, "--rows", "jcf*", "--limit", "1"))
+    assert isinstance(changed.exception, DataError)
+    assert "on other images" in str(changed.exception)
+    (tmp_path / "second.toml").write_text(TABLE)
+    anew = run(app, arguments(tmp_path / "second.toml", other, "--rows", "average", "--limit", "1"))
+    assert anew.exit_code == 0, anew.output
+    assert "the same run" not in anew.output
+
+
+def test_a_row_that_was_renamed_keeps_its_runs_and_other_files_are_passed_over(table, digits, tmp_path):
+    assert run(app, arguments(table, digits, "--rows", "average")).exit_code == 0
+    (tmp_path / "results" / "failures.jsonl").write_text('{"kind": "another program\'s"}\n')
+    table.write_text(TABLE.replace("train.epochs = 2", "train.epochs = 1") + RENAMED)
+    told = run(app, arguments(table, digits, "--rows", "a*", "--dry-run"))
+    assert "as it was, fold 0, seed 0  (as 'average' of table, if images are the same)" in told.output
+    done = run(app, arguments(table, digits, "--rows", "a*"))
+    assert done.exit_code == 0, done.output
+    assert done.output.count("the same run as 'average' of table") == 2
+
+
+def test_a_table_has_one_set_of_weights_for_a_backbone(table, digits, tmp_path):
+    file = tmp_path / "tiny.safetensors"
+    backbone = reading.read(tmp_path / "tiny.toml").model.backbone
+    assert run(app, arguments(table, digits, "--rows", "average", "--limit", "1")).exit_code == 0
+    lines_before = (tmp_path / "results" / "table.jsonl").read_text()
+    (tmp_path / "results" / "table.jsonl").write_text(lines_before.replace('"weights": "random"}', '"weights": "abc"}'))
+    mixed = run(app, arguments(table, digits, "--rows", "jcf*", "--limit", "1"))
+    assert isinstance(mixed.exception, DataError)
+    assert "other weights" in str(mixed.exception)
+    file.write_bytes(b"")
+    unknown = run(app, arguments(table, digits, "--weights", f"{backbone}x={file}"))
+    assert isinstance(unknown.exception, ConfigError)
+    assert f"did you mean {backbone!r}" in str(unknown.exception)
 
 
 def test_a_run_that_fails_is_told_and_passed_over(table, digits):

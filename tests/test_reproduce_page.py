@@ -195,6 +195,20 @@ def test_a_row_that_lacks_runs_is_neither_the_best_nor_in_the_plot(table, result
     assert "| average | 55.0 ± 5.8 |" in alone, "the only row with all runs is the best of nothing"
     drawn = [name for name in ("average", "jcf-4", "jcf-8", "jcf-16") if f"<!-- {name} -->" in plot]
     assert drawn == ["average", "jcf-4", "jcf-8"], "jcf-8 lacks a seed, jcf-16 a fold"
+    assert "without a run there: jcf-16." in text
+
+
+def test_the_plot_keeps_the_fold_that_rows_have_until_half_of_them_have_the_next(table, results, tmp_path):
+    first = [r for r in results if r.fold == 0]
+    begun = [r for r in results if r.fold == 1 and r.row == "average"]
+    for number, found in enumerate([[*first, *begun], results]):
+        for result in found:
+            lines.add(tmp_path / str(number) / "mine.jsonl", result)
+    text, plot = (p.read_text() for p in page.write(tmp_path / "0.md", [table], tmp_path / "0"))
+    assert all(f"<!-- {name} -->" in plot for name in ("average", "jcf-4", "jcf-8"))
+    assert "A point is the mean of fold 0." in text
+    text = page.write(tmp_path / "1.md", [table], tmp_path / "1")[0].read_text()
+    assert "A point is the mean of the means of folds 0, 1." in text
 
 
 def test_names_in_the_plot_do_not_cover_each_other():

@@ -95,15 +95,24 @@ def test_a_dry_run_says_what_the_run_would_take_and_leaves_nothing(recipe, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_is_enough(digits, tmp_path, monkeypatch):
-    """No recipe: the default one, made to fit the folder."""
+@pytest.mark.parametrize(("recipe", "name"), [([], "images-average"), (["photos"], "photos-average")])
+def test_a_folder_is_enough(recipe, name, digits, tmp_path, monkeypatch):
+    """No recipe: the default one, made to fit the folder. One that is named is made to fit as well."""
     monkeypatch.chdir(tmp_path)
     small = ["data.size=32", "model.backbone=tiny", "model.weights=random", "model.freeze=none", "train.epochs=1"]
     words = [piece for word in [*small, "model.dim=16", "model.reduce=16"] for piece in ("--set", word)]
-    done = run(app, ["train", "--data", str(digits), "--pooling", "average", *words])
+    done = run(app, ["train", *recipe, "--data", str(digits), "--pooling", "average", *words])
     assert done.exit_code == 0, done.output
     assert "classes_per_batch = 6" in done.output
-    assert secondsight.load(tmp_path / "runs" / "images-average" / "best").dim == 16
+    assert secondsight.load(tmp_path / "runs" / name / "best").dim == 16
+
+
+def test_without_validation_it_says_what_best_is_and_how_to_judge_it(recipe, tmp_path):
+    done = run(app, ["train", str(recipe), "--set", "validation.share=0.0", "--out", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    assert "no classes are held out (validation.share = 0): best/ is the model after the last epoch" in done.output
+    assert "epoch 1 of" in done.output
+    assert f"secondsight evaluate {tmp_path / 'run' / 'best'} DATA" in done.output
 
 
 @pytest.mark.parametrize(

@@ -224,3 +224,24 @@ def test_a_model_of_which_nothing_learns_can_still_be_run():
     optimizer = optimisers.build(model, loss, OptimizerSection(lr=1e-4, head_lr=0.0))
     loss(model.pool(torch.rand(4, 9, 512)), torch.tensor([0, 0, 1, 1])).backward()
     assert {group["name"] for group in optimizer.param_groups} == {"head", "proxies"}
+
+
+@pytest.mark.parametrize(
+    ("pooling", "rates", "words"),
+    [
+        ("jcf-4-2", {"head_lr": 0.0}, ["nothing of the model learns"]),
+        ("average", {"head_lr": 1e-3, "end_lr": 1e-2}, ["optimizer.end_lr = 0.01 moves nothing"]),
+        ("average", {"head_lr": 0.0, "end_lr": 1e-2}, ["nothing of the model learns", "moves nothing"]),
+        ("jcf-4-2", {"head_lr": 0.0, "end_lr": 1e-2}, []),
+    ],
+)
+def test_rates_that_move_nothing_are_said(pooling, rates, words):
+    options = {"gains": True} if pooling.startswith("jcf") else {}
+    model = Embedder.build(
+        backbone="tiny", pooling=pooling, dim=8, reduce=8, weights=None, freeze="all", pooling_options=options
+    )
+    section = OptimizerSection(lr=1e-4, **rates)
+    optimizer = optimisers.build(model, losses.build("proxy-anchor", dim=8, classes=4), section)
+    said = list(optimisers.doubts(model, optimizer, section))
+    assert len(said) == len(words)
+    assert all(word in line for word, line in zip(words, said, strict=True))

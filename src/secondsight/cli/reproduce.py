@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Shown
 
-from secondsight.errors import ConfigError
+from secondsight.errors import ConfigError, UnknownName
 
 if TYPE_CHECKING:
     from secondsight.reproduce.running import Places, Run
@@ -39,7 +39,9 @@ def reproduce(
     work: Path = typer.Option(Path("runs/reproduce"), help="Where the runs themselves live."),
     keep_models: bool = typer.Option(False, "--keep-models", help="Keep the weights of finished runs."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Say what would run, and how long that would take."),
-    page: Path = typer.Option(None, metavar="FILE", help="Write the page of all results, e.g. docs/results.md."),
+    page: Path = typer.Option(
+        None, metavar="FILE", help="Run nothing; write the page of all tables (or of NAME) there."
+    ),
 ) -> None:
     """Make a table of results: every run that it consists of, and nothing twice.
 
@@ -51,6 +53,8 @@ def reproduce(
     from secondsight.reproduce.running import Places, plan
 
     if page is not None:
+        if data is not None or weights:
+            raise typer.BadParameter("--page writes what results/ has and runs nothing: run the table first")
         _page(page, [name] if name is not None else list(tables.shipped_tables()), out)
         return
     if name is None:
@@ -114,10 +118,12 @@ def _forecast(table: Table, runs: list[Run], places: Places) -> None:
 
     known = lines.sort(table, lines.read(lines.path_of(table.name, places.out)))
     stale, missing = {line.key: why for line, why in known.stale}, todo(runs, known.fresh)
+    elsewhere = {run.key: line for run in missing if (line := lines.same_run(run.recipe(), places.out))}
     for run in missing:
         again = f"  (again, the table has changed: {stale[run.key]})" if run.key in stale else ""
-        typer.echo(f"{run}{again}")
-    seconds = estimate(missing, known.fresh)
+        same = elsewhere.get(run.key)
+        typer.echo(f"{run}{again}" + (f"  (as {same.row!r} of {same.table}, if images are the same)" if same else ""))
+    seconds = estimate([run for run in missing if run.key not in elsewhere], known.fresh)
     took = "no run is finished yet to estimate from" if seconds is None else f"about {duration(seconds)}"
     typer.echo(f"{len(missing)} of {len(runs)} runs to do" + (f", {took}" if missing else ""))
 
@@ -165,7 +171,9 @@ def _weights(words: list[str], runs: list[Run]) -> dict[str, str]:
     found = {}
     for word in words:
         backbone, equals, file = word.partition("=")
-        if not equals:
+        if equals and backbone not in backbones and not Path(word).is_file():
+            raise ConfigError(f"--weights {word}: {UnknownName('backbone of these rows', backbone, backbones)}")
+        if not equals or backbone not in backbones:
             if len(backbones) > 1:
                 some = " ".join(f"--weights {b}=FILE" for b in backbones)
                 raise ConfigError(f"--weights {word}: the rows have several backbones; say which: {some}")

@@ -37,7 +37,8 @@ def train(
     """Train an embedding.
 
     [bold]secondsight train --data ./photos[/] needs no recipe: a folder with one subfolder per class is enough.
-    Part of the classes is held out to choose the best model by; it ends up in [bold]RUN/best[/].
+    Part of the classes is held out to choose the best model by; it ends up in [bold]RUN/best[/]. Recipes with
+    validation.share = 0 (those for CUB) learn from all classes, and RUN/best is the model after the last epoch.
 
     Several processes: [bold]torchrun --nproc-per-node 2 -m secondsight train …[/]
     """
@@ -59,6 +60,10 @@ def train(
     if result.best is not None:
         console.print(f"best {chosen.validation.metric} on the held-out classes: [bold]{100 * result.best:.1f}[/]")
     console.print(f"model: {result.directory / 'best'}   report: {result.directory / report}", soft_wrap=True)
+    if result.best is None:
+        console.print(
+            f"judge it on other classes: secondsight evaluate {result.directory / 'best'} DATA", soft_wrap=True
+        )
 
 
 def _recipe(
@@ -68,18 +73,20 @@ def _recipe(
     from secondsight.train import reading, shipped
 
     given = {"data.path": data, "model.pooling": pooling, "model.backbone": backbone, "loss.name": loss}
-    words = [f"{key}={value!r}" for key, value in given.items() if value is not None]
+    words = [reading.word(key, value) for key, value in given.items() if value is not None]
     if name is None and data is None:
         raise typer.BadParameter("give a recipe, or --data with a folder of images")
     file = Path(name) / "config.toml" if name is not None and _is_run(name) else shipped.find(name or DEFAULT)
     wanted = reading.read(file, [*words, *_options_to_drop(reading.read(file), pooling, loss), *override])
-    if name is not None:
-        return wanted, file.parent.name if _is_run(name) else file.stem
-    assert data is not None
-    from secondsight.train.sets import adapted
+    if name is not None and _is_run(name):
+        return wanted, file.parent.name
+    if data is not None:  # which the recipe was perhaps not written for
+        from secondsight.train.sets import adapted
 
-    console = Console(stderr=True, highlight=False)
-    return adapted(wanted, override, say=console.print), f"{Path(data).name or 'photos'}-{wanted.model.pooling}"
+        wanted = adapted(wanted, override, say=Console(stderr=True, highlight=False).print)
+    if name is None:
+        return wanted, f"{Path(data or '').name or 'photos'}-{wanted.model.pooling}"
+    return wanted, "-".join([file.stem, *(word for word in (pooling, backbone, loss) if word is not None)])
 
 
 def _options_to_drop(recipe: Recipe, pooling: str | None, loss: str | None) -> list[str]:

@@ -181,7 +181,8 @@ def _(x, h, index, y, g, index2, uv, bias, rows, keep):
     "secondsight::jcf_backward",
     mutates_args=(),
     schema="(Tensor gz, Tensor factors, Tensor x, Tensor h, Tensor? index, Tensor? y, Tensor? g, Tensor? index2,"
-    " Tensor uv, Tensor? bias, int rows) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    " Tensor uv, Tensor? bias, int rows, bool of_features, bool of_projectors)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
 def _jcf_backward(
     gz: Tensor,
@@ -195,10 +196,12 @@ def _jcf_backward(
     uv: Tensor,
     bias: Tensor | None,
     rows: int,
+    of_features: bool,
+    of_projectors: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients with respect to x, h, y, g, uv and bias; empty where there is no such input."""
+    """Gradients with respect to x, h, y, g, uv and bias; empty where there is no such input, or nobody asks."""
     o = uv.shape[-1] // 2
-    gx, gh, gy, gg, guv, gbias = (_zeros(t, like=x) for t in (x, h, y, g, uv, bias))
+    gx, gh, gy, gg, guv, gbias = _gradients(x, h, y, g, uv, bias, of_features, of_projectors)
     targets = [(gx, gh), (gx if y is None else gy, gh if g is None else gg)]
     for images, places in _blocks(x.shape[0], x.shape[1], rows):
         ac, spread = factors[images, places], gz[images, None, :]
@@ -211,12 +214,19 @@ def _jcf_backward(
                 None if side.which is None else _block(side.which, images, places),
                 uv[..., side.columns],
                 None if bias is None else bias[:, side.columns],
-                gx=_block(g_features, images, places),
+                gx=_block(g_features, images, places) if of_features else None,
                 gh=_block(g_coefficients, images, places),
-                gw=guv[..., side.columns],
+                gw=guv[..., side.columns] if of_projectors else None,
                 gbias=None if bias is None else gbias[:, side.columns],
             )
     return gx, gh, gy, gg, guv, gbias
+
+
+def _gradients(x, h, y, g, uv, bias, of_features: bool, of_projectors: bool) -> tuple[Tensor, ...]:
+    """Zeros to add the gradients to."""
+    features = [t if of_features else None for t in (x, y)]
+    wanted = (features[0], h, features[1], g, uv if of_projectors else None, bias)
+    return tuple(_zeros(t, like=x) for t in wanted)
 
 
 def _zeros(t: Tensor | None, *, like: Tensor) -> Tensor:
@@ -225,8 +235,8 @@ def _zeros(t: Tensor | None, *, like: Tensor) -> Tensor:
 
 
 @_jcf_backward.register_fake
-def _(gz, factors, x, h, index, y, g, index2, uv, bias, rows):
-    return tuple(_zeros(t, like=x) for t in (x, h, y, g, uv, bias))
+def _(gz, factors, x, h, index, y, g, index2, uv, bias, rows, of_features, of_projectors):
+    return _gradients(x, h, y, g, uv, bias, of_features, of_projectors)
 
 
 def _setup(ctx, inputs, output) -> None:
@@ -240,10 +250,19 @@ def _backward(ctx, gz, _):
     if torch.is_grad_enabled():  # create_graph=True: gradients that can be differentiated again, at the plain price
         gradients = _plain_gradients(gz, x, h, index, y, g, index2, uv, bias)
     else:
-        gradients = _jcf_backward(gz.contiguous(), factors, x, h, index, y, g, index2, uv, bias, ctx.rows)
-    gx, gh, gy, gg, guv, gbias = gradients
-    gy, gg, gbias = (None if t is None else gt for t, gt in ((y, gy), (g, gg), (bias, gbias)))
+        wants_x, _, _, wants_y, _, _, wants_uv, *_ = ctx.needs_input_grad
+        gradients = _jcf_backward(
+            gz.contiguous(), factors, x, h, index, y, g, index2, uv, bias, ctx.rows, wants_x or wants_y, wants_uv
+        )
+    gx, gh, gy, gg, guv, gbias = (
+        gradient if wanted else None for gradient, wanted in zip(gradients, _asked(ctx), strict=True)
+    )
     return gx, gh, None, gy, gg, None, guv, gbias, None, None
+
+
+def _asked(ctx) -> list[bool]:
+    """Whether the gradient of x, h, y, g, uv and bias is wanted."""
+    return [ctx.needs_input_grad[i] for i in (0, 1, 3, 4, 6, 7)]
 
 
 def _plain_gradients(gz, x, h, index, y, g, index2, uv, bias) -> list[Tensor | None]:

@@ -46,12 +46,14 @@ def project_backward(
     index: Tensor | None,
     w: Tensor,
     bias: Tensor | None,
-    gx: Tensor,
+    gx: Tensor | None,
     gh: Tensor,
-    gw: Tensor,
+    gw: Tensor | None,
     gbias: Tensor | None,
 ) -> None:
-    """Add to ``gx``, ``gh``, ``gw`` and ``gbias`` the gradients of ⟨g, project(x, h)⟩, g being (m, o)."""
+    """Add to ``gx``, ``gh``, ``gw`` and ``gbias`` the gradients of ⟨g, project(x, h)⟩, g being (m, o); None: not
+    asked for.
+    """
     if index is None:
         _project_dense_backward(g, x, h, w, bias, gx, gh, gw, gbias)
     else:
@@ -77,11 +79,13 @@ def _project_dense_backward(g, x, h, w, bias, gx, gh, gw, gbias) -> None:
         gbias.addmm_(h.T, g)
     for j, k in _groups(n, d, x.dtype):
         rows = w[j:k].reshape((k - j) * d, -1)
-        hx = (h[:, j:k, None] * x[:, None, :]).view(m, (k - j) * d)
-        gw[j:k].view((k - j) * d, -1).addmm_(hx.T, g)
+        if gw is not None:
+            hx = (h[:, j:k, None] * x[:, None, :]).view(m, (k - j) * d)
+            gw[j:k].view((k - j) * d, -1).addmm_(hx.T, g)
         ghx = torch.mm(g, rows.T).view(m, k - j, d)
-        for i in range(j, k):
-            gx.addcmul_(ghx[:, i - j], h[:, i, None])
+        if gx is not None:
+            for i in range(j, k):
+                gx.addcmul_(ghx[:, i - j], h[:, i, None])
         ghx *= x[:, None, :]
         gh[:, j:k] += ghx.sum(2)
 
@@ -99,12 +103,14 @@ def _project_routed_backward(g, x, h, index, w, bias, gx, gh, gw, gbias) -> None
     for j, rows, slots in _routes(index, len(w)):
         g_j, x_j, h_j = g[rows], x[rows], h[rows, slots, None]
         gy = torch.mm(g_j, w[j].T)  # gradient of h_j · x
-        gx.index_add_(0, rows, gy * h_j)
+        if gx is not None:
+            gx.index_add_(0, rows, gy * h_j)
         gh_j = (gy * x_j).sum(1)
         if bias is not None:
             gh_j += g_j @ bias[j]
         gh[rows, slots] += gh_j
-        gw[j].addmm_((x_j * h_j).T, g_j)
+        if gw is not None:
+            gw[j].addmm_((x_j * h_j).T, g_j)
         if gbias is not None:
             gbias[j] += g_j.T @ h_j[:, 0]
 

@@ -30,6 +30,9 @@ from secondsight.pooling.naming import numbers
 
 STARTS = ("random", "average", "saliency", "square")
 
+ENOUGH = 20
+"""Locations a codeword from which it takes less time to combine the shared projectors and route than to use all."""
+
 COMMON = 0.01
 """Share of the features' energy in their mean below which it says nothing about a location."""
 
@@ -70,7 +73,7 @@ class JCF(Pooling):
         power, whiten: See ``Ending``.
         width: K ≥ D, the size of z before the matrix of ``whiten`` makes D of it; None for D.
         dropout: Chance that a projector is left out of an image while training (inverted dropout on p and q, shared by
-            locations).
+            locations); with a sparse assignment, that a codeword is.
         reduce: ``"sum"`` over locations (the paper's) or ``"mean"``.
     """
 
@@ -192,7 +195,7 @@ class JCF(Pooling):
                 raise ShapeError(f"the second input {tuple(y.shape)} must have the first one's shape {tuple(x.shape)}")
         h, g = self._assign(x, mask, y)
         uv, bias = self.uv, self._bias()
-        if self.mixers and self._routes_pay():
+        if self.mixers and self._routes_pay(locations=x.shape[0] * x.shape[1]):
             uv, bias = self.unshared()
         elif self.mixers:
             first, second = self.mixers
@@ -211,14 +214,15 @@ class JCF(Pooling):
         alike = y is None and len(self.codebooks) == 1
         return h, None if alike else self.codebooks[-1](x if y is None else y, mask)
 
-    def _routes_pay(self) -> bool:
-        """Whether h touches fewer codewords than there are shared projectors: then N combined ones, routed, cost
-        less.
+    def _routes_pay(self, *, locations: int) -> bool:
+        """Whether h touches fewer codewords than there are shared projectors, and often enough: then N combined ones,
+        routed, cost less.
         """
         book = self.codebooks[0]
         assert isinstance(book, Codewords)
         linear = all(isinstance(mixer, Linear) for mixer in self.mixers)
-        return linear and book.sparse and (book.k or 0) < (self.projectors or 0)
+        enough = locations >= ENOUGH * (self.codewords or 0)
+        return linear and enough and book.sparse and (book.k or 0) < (self.projectors or 0)
 
     def unshared(self) -> tuple[Float[Tensor, "n d two_k"], Float[Tensor, "n two_k"] | None]:
         """One projector a codeword, U_n = Σ_r A_nr Ũ_r, and the offsets: the N projectors that R shared ones stand
@@ -339,6 +343,7 @@ class JCF(Pooling):
         return torch.cat(sums)
 
     def flops(self, locations: int) -> int:
+        """Of one image among many: what is done once a batch, combining shared projectors, is left out."""
         n = self.projectors or self.codewords or 1
         book = self.codebooks[0] if self.codebooks else None
         active = min(n, book.k or n) if isinstance(book, Codewords) else n

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from secondsight import extras, files
-from secondsight.reproduce.summary import Summary
+from secondsight.reproduce.summary import Summary, common_folds
 from secondsight.reproduce.tables import Table
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ COLOURS = ("#3e6990", "#d64545", "#4f9d69", "#8e6c8a", "#c98b2b")
 def draw(table: Table, rows: Sequence[Summary], path: Path) -> None:
     """An SVG, the same bytes for the same figures; rows that differ in the last axis only have one colour each.
 
-    A point is the mean of its folds' means, and a row that lacks a fold stays out: one that has seen the easier fold
-    more often would look better than it is. For the same reason bars are spreads within a fold.
+    A point is the mean of the means of the folds that rows have in common, and a row that lacks one of them stays out:
+    one that has seen the easier fold more often would look better than it is. For the same reason bars are spreads
+    within a fold.
     """
     extras.require("matplotlib", extra="plots", purpose="the plot of a table")
     import matplotlib
@@ -38,15 +39,15 @@ def draw(table: Table, rows: Sequence[Summary], path: Path) -> None:
     figure = Figure(figsize=(9, 5.4), layout="constrained")
     FigureCanvasSVG(figure)
     axis = figure.subplots()
-    folds = {fold for summary in rows for fold in summary.by_fold}
-    rows = [summary for summary in rows if set(summary.by_fold) == folds]
+    folds = common_folds(rows)
+    rows = [summary for summary in rows if folds <= set(summary.by_fold)]
     groups = list(dict.fromkeys(_group(table, summary) for summary in rows))
     names: list[Annotation] = []
     for index, group in enumerate(groups):
         mine = [summary for summary in rows if _group(table, summary) == group]
         colour = COLOURS[index % len(COLOURS)]
         for summary in mine:
-            x, y = getattr(summary, table.plot), statistics.mean(summary.by_fold.values())
+            x, y = getattr(summary, table.plot), statistics.mean(summary.by_fold[fold] for fold in folds)
             axis.errorbar(x, y, yerr=summary.within, fmt="o", color=colour, capsize=2, markersize=5)
             name = summary.row.cells[0]
             names.append(axis.annotate(name, (x, y), (5, 3), textcoords="offset points", fontsize=7))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ class Line:
     version: str
     warnings: list[str] = field(default_factory=list)
     recipe: dict[str, Any] = field(default_factory=dict)  # the table's, by dotted key, without places
+    inputs: dict[str, str] = field(default_factory=dict)  # digests of images and weights
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -58,17 +59,17 @@ def path_of(table: str, out: Path) -> Path:
 
 def read(path: Path) -> list[Line]:
     """The lines of a file, the last of each run; a line that was cut off while it was written is passed over."""
-    found: dict[tuple[str, int, int], Line] = {}
+    return list({line.key: line for line in _all(path)}.values())
+
+
+def _all(path: Path) -> Iterator[Line]:
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     for number, text in enumerate(lines, 1):
-        if not text.endswith("}"):
-            continue
-        try:
-            line = Line(**json.loads(text))
-        except (ValueError, TypeError) as error:
-            raise ConfigError(f"{path}, line {number} is not a result: {error}; take the line away") from error
-        found[line.key] = line
-    return list(found.values())
+        if text.endswith("}"):
+            try:
+                yield Line(**json.loads(text))
+            except (ValueError, TypeError) as error:
+                raise ConfigError(f"{path}, line {number} is not a result: {error}; take the line away") from error
 
 
 def add(path: Path, line: Line) -> None:
@@ -78,11 +79,16 @@ def add(path: Path, line: Line) -> None:
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
     try:
         size = os.fstat(handle).st_size
-        torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"  # by a process that died while it wrote
+        torn = size > 0 and _last_byte(handle, size) != b"\n"  # by a process that died while it wrote
         os.write(handle, ("\n" * torn + content).encode())
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _last_byte(handle: int, size: int) -> bytes:
+    os.lseek(handle, size - 1, os.SEEK_SET)  # what is written goes to the end all the same
+    return os.read(handle, 1)
 
 
 def choices(recipe: Recipe) -> dict[str, Any]:
@@ -108,11 +114,18 @@ def changed(line: Line, recipe: Recipe) -> list[str]:
     ]
 
 
-def same_run(recipe: Recipe, images: dict[str, dict[str, int]], weights: str, *, out: Path) -> Line | None:
-    """A line of any table in ``out`` that is of the very same run: tables share what they have in common."""
+def same_run(recipe: Recipe, out: Path, *, inputs: dict[str, str] | None = None) -> Line | None:
+    """The newest line of any table in ``out`` that is of the very same run: tables share what they have in common.
+
+    Without ``inputs`` one that has the same recipe, on whatever images.
+    """
     for path in sorted(out.glob("*.jsonl")):
-        for line in read(path):
-            if line.images == images and line.weights == weights and not changed(line, recipe):
+        try:
+            found = list(_all(path))
+        except ConfigError:  # another program's, or another version's
+            continue
+        for line in reversed(found):
+            if line.inputs and inputs in (None, line.inputs) and not changed(line, recipe):
                 return line
     return None
 

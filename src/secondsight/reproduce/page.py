@@ -8,7 +8,7 @@ from pathlib import Path
 from secondsight import files
 from secondsight.reproduce import lines
 from secondsight.reproduce.lines import Sorted
-from secondsight.reproduce.summary import Summary, summarise
+from secondsight.reproduce.summary import Summary, common_folds, summarise
 from secondsight.reproduce.tables import Table
 from secondsight.train import reading
 
@@ -63,8 +63,17 @@ def section(table: Table, known: Sorted, *, plots: str = "results") -> str:
     parts = [f"## {table.title or table.name}", table.text, _protocol(table, known), _markdown(table, rows)]
     if table.plot is not None:
         parts.append(f"![R@1 against {table.plot}, {table.name}]({plots}/{table.name}.svg)")
+        parts.append(_caption(rows))
     parts += [_verdicts(table, rows), _notes(rows), _gaps(table, known), _warnings(known)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _caption(rows: Sequence[Summary]) -> str:
+    """What a point is, and which rows have none."""
+    folds = common_folds(rows)
+    absent = ", ".join(s.row.name for s in rows if not folds <= set(s.by_fold))
+    which = f"fold {min(folds)}" if len(folds) == 1 else f"the means of folds {', '.join(map(str, sorted(folds)))}"
+    return f"A point is the mean of {which}" + (f"; without a run there: {absent}." if absent else ".")
 
 
 def _markdown(table: Table, rows: Sequence[Summary]) -> str:

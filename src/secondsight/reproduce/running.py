@@ -14,6 +14,7 @@ from pathlib import Path
 
 from secondsight.errors import ConfigError, DataError, RunError
 from secondsight.reproduce import lines
+from secondsight.reproduce.inputs import inputs
 from secondsight.reproduce.lines import Line
 from secondsight.reproduce.tables import Row, Table
 from secondsight.train import reading
@@ -115,8 +116,8 @@ def run_table(
 ) -> Session:
     """Run what is missing of ``wanted``; results that are no longer the table's are run again.
 
-    A run that cannot be finished (its loss became NaN, say) is told and passed over. A signal stops after the step that
-    is under way; the same call goes on from there. Several processes may work on one table: a run is one's.
+    A run that cannot be built or finished (its loss became NaN, say) is told and passed over. A signal stops after the
+    step that is under way; the same call goes on from there. Several processes may work on one table: a run is one's.
     """
     path, session = lines.path_of(table.name, places.out), Session()
     known = lines.sort(table, lines.read(path))
@@ -154,7 +155,7 @@ def _attempt(
     """One run, and how it ended."""
     try:
         line, asked = run_one(table, run, places, fresh, say=say, quiet=quiet)
-    except RunError as error:
+    except (RunError, ConfigError) as error:
         session.failed.append((run, str(error)))
         say(f"    failed: {error}")
         return
@@ -205,29 +206,30 @@ def run_one(
 
     recipe, where = placed(run.recipe(), places), places.work / table.name / run.folder
     sets = open_sets(recipe)
-    images = {"train": sets.train, "validation": sets.validation}
-    counts = {k: {"images": len(v), "classes": len(v.classes)} for k, v in images.items() if v is not None}
     if sets.validation is None:
         raise ConfigError(f"{run.row.source}: validation.share is 0, so there is nothing to report; hold classes out")
-    _same_images(table, run, counts, fresh, places)
-    known = lines.same_run(run.recipe(), counts, _weights_name(recipe), out=places.out)
-    if known is not None and not places.keep_models:
-        say(f"    the same run as {known.row!r} of {known.table}")
-        return replace(known, table=table.name, row=run.row.name), False
+    images = {"train": sets.train, "validation": sets.validation}
+    counts = {k: {"images": len(v), "classes": len(v.classes)} for k, v in images.items()}
+    given = inputs(recipe, images)
+    _same_inputs(table, run, counts, given, fresh, places)
+    known = None if places.keep_models else lines.same_run(run.recipe(), places.out, inputs=given)
+    if known is not None:
+        say(f"    the same run as {known.row!r} of {known.table}: taken from there")
+        return replace(known, table=table.name, row=run.row.name, seconds=None), False
     resumed = _make_ready(where, recipe, say)
     start = time.perf_counter()
     result = train(recipe, where, resume=resumed, quiet=quiet)
     if not result.complete:
         return None, True
-    line = _line(table, run, recipe, where, counts)
+    line = _line(table, run, recipe, where, counts, given)
     return line if resumed else replace(line, seconds=round(time.perf_counter() - start, 1)), result.asked
 
 
 def placed(recipe: Recipe, places: Places) -> Recipe:
     """The recipe with this machine's paths."""
-    words = [f"data.path={places.data!r}"] if places.data is not None else []
+    words = [reading.word("data.path", places.data)] if places.data is not None else []
     if recipe.model.backbone in places.weights:
-        words.append(f"model.weights={places.weights[recipe.model.backbone]!r}")
+        words.append(reading.word("model.weights", places.weights[recipe.model.backbone]))
     return reading.make(recipe.model_dump(mode="python"), words)
 
 
@@ -243,7 +245,10 @@ def _make_ready(where: Path, recipe: Recipe, say: Callable[[str], None]) -> bool
     config = where / "config.toml"
     if not config.is_file():
         return where.exists()
-    differing = [d for d in reading.differences(reading.read(config), recipe) if d.split(" ")[0] not in FREE]
+    try:
+        differing = [d for d in reading.differences(reading.read(config), recipe) if d.split(" ")[0] not in FREE]
+    except ConfigError as error:  # of a version that had other keys
+        differing = [str(error)]
     if differing:
         say(f"{where} holds a run of another recipe ({', '.join(differing)}): starting it anew")
         shutil.rmtree(where)
@@ -251,17 +256,26 @@ def _make_ready(where: Path, recipe: Recipe, say: Callable[[str], None]) -> bool
     return True
 
 
-def _same_images(table: Table, run: Run, counts: dict, fresh: Sequence[Line], places: Places) -> None:
-    """Figures on different images do not belong in one table."""
+def _same_inputs(
+    table: Table, run: Run, counts: dict, given: dict[str, str], fresh: Sequence[Line], places: Places
+) -> None:
+    """Figures on different images do not belong in one table, nor those of a backbone that began with other weights."""
+    path = lines.path_of(table.name, places.out)
     for line in fresh:
-        if line.fold == run.fold and line.images != counts:
+        before = line.inputs or given
+        if line.fold == run.fold and (line.images != counts or any(before[k] != given[k] for k in counts)):
             raise DataError(
-                f"{lines.path_of(table.name, places.out)} has figures on other images (fold {run.fold}: {line.images} "
-                f"there, {counts} here); choose another --out, or give the images that it was made with"
+                f"{path} has figures on other images (fold {run.fold}: {line.images} there, {counts} here; names or "
+                "sizes of files may differ, too); choose another --out, or give the images that it was made with"
+            )
+        if line.recipe["model.backbone"] == run.recipe().model.backbone and before["weights"] != given["weights"]:
+            raise DataError(
+                f"{path} has figures with other weights of {line.recipe['model.backbone']} ({line.weights}); choose "
+                "another --out, or give the weights that it was made with: --weights FILE"
             )
 
 
-def _line(table: Table, run: Run, recipe: Recipe, where: Path, counts: dict) -> Line:
+def _line(table: Table, run: Run, recipe: Recipe, where: Path, counts: dict, given: dict[str, str]) -> Line:
     from secondsight.model import load
     from secondsight.reproduce.cost import measure
 
@@ -285,6 +299,7 @@ def _line(table: Table, run: Run, recipe: Recipe, where: Path, counts: dict) -> 
         version=__version__,
         warnings=[row["message"] for row in report["warnings"]],
         recipe=lines.choices(run.recipe()),
+        inputs=given,
     )
 
 

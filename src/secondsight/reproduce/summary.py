@@ -72,6 +72,15 @@ def summarise(table: Table, fresh: Sequence[Line]) -> list[Summary]:
     ]
 
 
+def common_folds(rows: Sequence[Summary]) -> set[int]:
+    """The folds in which rows can be compared: as many as half of the rows that ask for them have."""
+    for folds in sorted({frozenset(summary.by_fold) for summary in rows}, key=len, reverse=True):
+        asking = [summary for summary in rows if folds <= set(summary.row.folds)]
+        if 2 * sum(folds <= set(summary.by_fold) for summary in asking) >= len(asking):
+            return set(folds)
+    return set()
+
+
 def _summary(row: Row, mine: Sequence[Line], held: Against | None) -> Summary:
     names = [name for name in mine[0].last if name != "epoch"]
     starts = [line.history[0] for line in mine if line.history and line.history[0]["epoch"] == 0]

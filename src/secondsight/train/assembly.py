@@ -123,6 +123,8 @@ def assemble(
     if fit and recipe.model.fit_images:
         feeding.fit(model, feeds, recipe, device=fabric.device)
     optimizer = optimisers.build(model, loss, recipe.optimizer)
+    for words in optimisers.doubts(model, optimizer, recipe.optimizer):
+        say(f"warning: {words}")
     network = Network(model, cached=feeds.cached, size=feeds.size)
     wrapped, optimizer = fabric.setup(network, optimizer)
     loss.to(fabric.device)

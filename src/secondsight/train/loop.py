@@ -60,6 +60,8 @@ class Loop:
         )
         self.metrics = Metrics(self.directory.metrics, position=position, enabled=self.first, board=board)
         self.display.start(done=self.progress.step, total=self.parts.total, per_epoch=self.parts.steps_per_epoch)
+        if self.parts.feeds.validation is None:
+            self.display.say("no classes are held out (validation.share = 0): best/ is the model after the last epoch")
         try:
             with listening() as self.interrupt, deterministic():
                 if self.recipe.validation.at_start and self.progress.step == 0:
@@ -178,6 +180,8 @@ class Loop:
                 images_per_second=round(rate, 2),
             )
         if step % self.parts.steps_per_epoch == 0:
+            if self.parts.feeds.validation is None:
+                self.display.say(f"epoch {epoch + 1} of {self.recipe.train.epochs}: loss {outcome.loss:.4f}")
             self._maybe_validate(epoch + 1)
 
     def _judge_start(self) -> None:

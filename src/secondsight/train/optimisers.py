@@ -30,6 +30,14 @@ def build(model: Embedder, loss: Loss, options: OptimizerSection) -> torch.optim
     return OPTIMISERS[options.name](groups, options)
 
 
+def doubts(model: Embedder, optimizer: torch.optim.Optimizer, options: OptimizerSection) -> Iterable[str]:
+    """What its owner may not have meant."""
+    if not any(group["base_lr"] for group in optimizer.param_groups if group["name"] != "proxies"):
+        yield "nothing of the model learns: every rate is 0; give optimizer.head_lr, end_lr or lr"
+    if options.end_lr and not list(model.pooling.ends()):
+        yield f"optimizer.end_lr = {options.end_lr:g} moves nothing: this pooling has neither a last matrix nor gains"
+
+
 def _groups(model: Embedder, loss: Loss, options: OptimizerSection) -> Iterable[dict[str, Any]]:
     ends = list(model.pooling.ends())
     head = [p for part in (model.reduction, model.pooling) if part is not None for p in part.parameters()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -66,6 +67,15 @@ def parse_override(word: str) -> tuple[str, Any]:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return key.strip(), None if value.strip().lower() == "none" else value.strip()
+
+
+def word(key: str, value: str) -> str:
+    """``key=value`` as ``parse_override`` reads it, whatever quotes or backslashes the value has.
+
+    >>> parse_override(word("data.path", "my 'photos'"))
+    ('data.path', "my 'photos'")
+    """
+    return f"{key}={json.dumps(value, ensure_ascii=False)}"
 
 
 def differences(one: Recipe, other: Recipe) -> list[str]:
