@@ -14,7 +14,10 @@ import torch
 
 from secondsight import losses
 from secondsight.data import ImageSet
-from secondsight.train import sets
+from secondsight.data.batches import BatchLoader
+from secondsight.data.loader import Pictures
+from secondsight.data.samplers import Sequential
+from secondsight.train import feeding, sets
 from secondsight.train.assembly import Parts, assemble, make_fabric
 from secondsight.train.display import Display
 from secondsight.train.loop import Loop, deterministic
@@ -35,7 +38,7 @@ class Forecast:
     step_seconds: float
     validation_seconds: float  # each
     cache_bytes: int  # 0 without the cache
-    cache_seconds: float
+    cache_seconds: float  # where nothing is stored yet
     total_seconds: float
     memory_bytes: int  # peak
 
@@ -49,13 +52,16 @@ def dry_run(recipe: Recipe) -> Forecast:
         fabric = make_fabric(recipe)
         started = time.perf_counter()
         parts = assemble(recipe.model_copy(update={"data": data}), fabric, fit=True, say=lambda words: None, sets=few)
-        per_image = (time.perf_counter() - started) / (len(few.train) + len(few.validation or ()))
+        assembling = time.perf_counter() - started
+        per_image = _activation_seconds(parts, few.train) if parts.feeds.cached else 0.0
         loop = Loop(parts, RunDirectory(folder), Display(enabled=False))
         values, seconds = _two_steps(loop)
         judging = _validation_seconds(loop, whole)
     steps = len(sets.sampler(whole.train, parts.loss, recipe, rank=0, world_size=1)) * recipe.train.epochs
     images = len(whole.train) + len(whole.validation or ())
-    cache = images * per_image if parts.feeds.cached else 0.0
+    cache = images * per_image
+    fitting = max(0.0, assembling - per_image * (len(few.train) + len(few.validation or ()))) / len(few.train)
+    fitting *= min(recipe.model.fit_images, len(whole.train))
     return Forecast(
         parameters=_parameters(parts, classes=len(whole.train.classes)),
         images=(len(whole.train), len(whole.validation or ())),
@@ -66,7 +72,7 @@ def dry_run(recipe: Recipe) -> Forecast:
         validation_seconds=judging,
         cache_bytes=_row_bytes(parts) * images,
         cache_seconds=cache,
-        total_seconds=cache + steps * seconds + judging * (recipe.train.epochs // recipe.validation.every),
+        total_seconds=cache + fitting + steps * seconds + judging * (recipe.train.epochs // recipe.validation.every),
         memory_bytes=_peak_memory(fabric.device),
     )
 
@@ -82,6 +88,18 @@ def _few(whole: Sets, recipe: Recipe) -> Sets:
     p, k = recipe.train.classes_per_batch, recipe.train.images_per_class
     train = cut(whole.train, p, max(2, 2 * k))
     return replace(whole, train=train, validation=cut(whole.validation, 16, 4) if whole.validation else None)
+
+
+@torch.no_grad()
+def _activation_seconds(parts: Parts, images: ImageSet) -> float:
+    """Of one image, from its file to what the cache stores."""
+    backbone, size = parts.model.backbone, parts.feeds.size[0]
+    pictures = Pictures(images, feeding.show(parts.recipe, size)[0], seed=0)
+    some = Sequential(min(len(pictures), 64), 32)
+    started = time.perf_counter()
+    for batch in BatchLoader(pictures, batches=some, workers=parts.recipe.data.workers):
+        backbone.frozen_part(batch.images.to(parts.fabric.device))
+    return (time.perf_counter() - started) / some.n
 
 
 def _two_steps(loop: Loop) -> tuple[list[float], float]:
