@@ -219,7 +219,8 @@ def test_names_in_the_plot_do_not_cover_each_other():
     axis = figure.subplots()
     names = [axis.annotate(f"jcf-{n}", (0.5, 0.5), (5, 3), textcoords="offset points") for n in (4, 16, 32)]
     figure.draw_without_rendering()
-    drawing._set_apart(names)
+    drawing._set_apart(axis, names)
+    figure.draw_without_rendering()
     boxes = [name.get_window_extent() for name in names]
     assert names[0].xyann == (5, 3), "the first stays where it is"
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))

@@ -12,14 +12,16 @@ from secondsight.reproduce.summary import Summary, common_folds
 from secondsight.reproduce.tables import Table
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.text import Annotation
-    from matplotlib.transforms import Bbox
 
 WORDS = {
     "parameters": "parameters after the backbone",
     "gflops": "GFLOPs per image after the backbone",
     "ms_head": "milliseconds per image after the backbone",
 }
+LEADER = {"arrowstyle": "-", "linewidth": 0.4, "color": "0.6", "shrinkA": 0, "shrinkB": 2}
+"""From a name to its point; next to it nothing is to be seen of it."""
 COLOURS = ("#3e6990", "#d64545", "#4f9d69", "#8e6c8a", "#c98b2b")
 
 
@@ -50,7 +52,7 @@ def draw(table: Table, rows: Sequence[Summary], path: Path) -> None:
             x, y = getattr(summary, table.plot), statistics.mean(summary.by_fold[fold] for fold in folds)
             axis.errorbar(x, y, yerr=summary.within, fmt="o", color=colour, capsize=2, markersize=5)
             name = summary.row.cells[0]
-            names.append(axis.annotate(name, (x, y), (5, 3), textcoords="offset points", fontsize=7))
+            names.append(axis.annotate(name, (x, y), (5, 3), textcoords="offset points", fontsize=7, arrowprops=LEADER))
         axis.plot([], [], "o", color=colour, label=group)
     axis.set_xscale("log")
     axis.set(
@@ -60,23 +62,34 @@ def draw(table: Table, rows: Sequence[Summary], path: Path) -> None:
     )
     axis.grid(alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)
-    axis.margins(x=0.1)
+    axis.margins(x=0.1, y=0.1)
     if len(groups) > 1:
         axis.legend(frameon=False, fontsize="small")
     figure.draw_without_rendering()  # only now is it known where everything is
-    _set_apart(names)
+    _set_apart(axis, names)
     with matplotlib.rc_context({"svg.hashsalt": table.name}), files.replacing(path) as temporary:
         figure.savefig(temporary, format="svg", metadata={"Date": None})
 
 
-def _set_apart(names: Sequence[Annotation]) -> None:
-    """Names of rows that lie on each other, one below the other."""
-    taken: list[Bbox] = []
-    for name in names:
-        while any(name.get_window_extent().overlaps(other) for other in taken):
-            right, up = name.xyann
-            name.xyann = (right, up - 1)
-        taken.append(name.get_window_extent())
+def _set_apart(axis: Axes, names: Sequence[Annotation]) -> None:
+    """Every name beside its point, as near as it can be without covering a name or a point."""
+    from matplotlib.text import Text
+    from matplotlib.transforms import Bbox
+
+    points = [axis.transData.transform(name.xy) for name in names]
+    pixel = 72 / axis.figure.dpi  # in points, which offsets are given in
+    taken = [Bbox.from_bounds(x - 3, y - 3, 6, 6) for x, y in points]
+    for name, (x, y) in zip(names, points, strict=True):
+        box = Text.get_window_extent(name)  # of the words alone, without the line to them
+
+        def place(offset: tuple[float, float], x: float = x, y: float = y, box: Bbox = box) -> Bbox:
+            return Bbox.from_bounds(x + offset[0] / pixel, y + offset[1] / pixel, box.width, box.height)
+
+        sides = (5.0, -5 - box.width * pixel)
+        ways = ((side, 3.0 + up) for far in range(0, 400, 2) for up in (far, -far) for side in sides)
+        free = (way for way in ways if not any(place(way).overlaps(other) for other in taken))
+        name.xyann = next(free, (5.0, 3.0))
+        taken.append(place(name.xyann))
 
 
 def _group(table: Table, summary: Summary) -> str:
