@@ -73,6 +73,8 @@ def main() -> None:
             "data.size=72",
             "model.freeze=blocks4",
             f"model.pooling={options.pooling}",
+            "model.pooling_options={ start = 'square', power = 0.5, whiten = 0.25, width = 640 }",
+            "optimizer.end_lr=none",
             "model.dim=128",
             "model.reduce=128",
             f"train.epochs={epochs}",

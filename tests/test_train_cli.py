@@ -107,6 +107,17 @@ def test_a_folder_is_enough(recipe, name, digits, tmp_path, monkeypatch):
     assert secondsight.load(tmp_path / "runs" / name / "best").dim == 16
 
 
+def test_another_pooling_learns_as_a_whole_where_the_recipes_own_has_ends():
+    from secondsight.cli.train import _recipe
+
+    def rates(pooling):
+        optimizer = _recipe("quick-frozen", None, pooling, None, None, [])[0].optimizer
+        return optimizer.head_lr, optimizer.end_lr
+
+    assert rates("jcf-16") == (0.0, 5e-3)
+    assert rates("average") == (None, None)
+
+
 def test_without_validation_it_says_what_best_is_and_how_to_judge_it(recipe, tmp_path):
     done = run(app, ["train", str(recipe), "--set", "validation.share=0.0", "--out", str(tmp_path / "run")])
     assert done.exit_code == 0, done.output

@@ -185,6 +185,7 @@ def test_fine_tuning_beats_the_untrained_backbone_on_classes_it_never_saw(tmp_pa
     words = [f"data.path='{tmp_path / 'emoji.csv'}'", f"data.cache_dir='{tmp_path / 'cache'}'", "data.size=64"]
     words += ["data.transform=resize", "loss.name=triplet", "model.freeze=blocks4", "optimizer.lr=3e-4"]
     words += ["model.dim=64", "model.reduce=64", "model.pooling=jcf-8-4", "train.epochs=8", "schedule.warmup=0.5"]
+    words += ["optimizer.head_lr=5e-4", "optimizer.end_lr=none"]
     recipe = reading.read(shipped.find("quick-frozen"), [*words, "train.checkpoint_every=10000"])
     still = ["optimizer.lr=0.0", "optimizer.head_lr=0.0", "train.epochs=1"]
     untrained = train(reading.make(recipe.model_dump(), still), tmp_path / "untrained", quiet=True)
