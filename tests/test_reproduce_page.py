@@ -149,7 +149,7 @@ def test_a_line_of_another_recipe_is_stale_and_one_that_lacks_a_new_key_is_not(t
     known = lines.sort(table, [old, younger, moved, options, stranger])
     assert known.fresh == (younger, moved)
     assert [(r, why) for r, why in known.stale] == [
-        (old, "optimizer.head_lr (0.5 → 0.0005)"),
+        (old, "optimizer.head_lr (0.5 → 0.0)"),
         (options, "model.pooling_options.start (None → 'square')"),
     ]
     assert known.strangers == (stranger,)

@@ -155,12 +155,18 @@ class ImageSet:
             raise DataError(f"{self.root}: {which} one image; retrieval needs two — drop them with --min-images 2")
         return self
 
-    def fingerprint(self) -> str:
-        """Changes with the relative paths, the labels and their order; not with root, names or file contents."""
+    def fingerprint(self, *, sizes: bool = False) -> str:
+        """Changes with the relative paths, the labels and their order; not with root, names or file contents.
+
+        With ``sizes`` also with the files' sizes, and so with pictures that were cropped or saved anew.
+        """
         digest = hashlib.sha256(f"secondsight images {len(self)}\n".encode())
         for path in self.paths:
             digest.update(os.fsencode(path) + b"\0")
         digest.update(b"-" if self.labels is None else self.labels.astype("<i8").tobytes())
+        if sizes:
+            files = (self.path(i) for i in range(len(self)))
+            digest.update(np.array([f.stat().st_size if f.exists() else -1 for f in files], "<i8").tobytes())
         return digest.hexdigest()[:32]
 
 

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
-from secondsight.data.imageset import ImageSet
 from secondsight.train.recipe import Recipe
+from secondsight.train.sets import Sets
 
 
-def inputs(recipe: Recipe, images: dict[str, ImageSet]) -> dict[str, str]:
-    """Role → digest, of ``images`` and of the backbone's weights; the same on every machine that has the same files."""
-    return {**{role: of_images(some) for role, some in images.items()}, "weights": of_weights(recipe.model.weights)}
-
-
-def of_images(images: ImageSet) -> str:
-    """Of names, labels and sizes of the files: no pixel is read, and pictures that were cropped or saved anew
-    differ.
-    """
-    digest = hashlib.sha256(images.fingerprint().encode())
-    for i in range(len(images)):
-        path = images.path(i)
-        digest.update(f"{os.stat(path).st_size if path.exists() else -1}\n".encode())
-    return digest.hexdigest()[:16]
+def inputs(recipe: Recipe, sets: Sets) -> dict[str, str]:
+    """Role → digest, of images and of the backbone's weights; the same on every machine that has the same files."""
+    images = {"train": sets.train, "validation": sets.validation}
+    found = {role: some.fingerprint(sizes=True)[:16] for role, some in images.items() if some is not None}
+    return {**found, "weights": of_weights(recipe.model.weights)}
 
 
 def of_weights(weights: str) -> str:

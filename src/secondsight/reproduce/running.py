@@ -210,7 +210,7 @@ def run_one(
         raise ConfigError(f"{run.row.source}: validation.share is 0, so there is nothing to report; hold classes out")
     images = {"train": sets.train, "validation": sets.validation}
     counts = {k: {"images": len(v), "classes": len(v.classes)} for k, v in images.items()}
-    given = inputs(recipe, images)
+    given = inputs(recipe, sets)
     _same_inputs(table, run, counts, given, fresh, places)
     known = None if places.keep_models else lines.same_run(run.recipe(), places.out, inputs=given)
     if known is not None:
