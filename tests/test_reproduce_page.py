@@ -224,3 +224,7 @@ def test_names_in_the_plot_do_not_cover_each_other():
     boxes = [name.get_window_extent() for name in names]
     assert names[0].xyann == (5, 3), "the first stays where it is"
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    low = [axis.annotate("a long name " * 3, (0.1, 0.5), (5, 3), textcoords="offset points") for _ in range(2)]
+    drawing._set_apart(axis, low)
+    figure.draw_without_rendering()
+    assert min(name.get_window_extent().x0 for name in low) >= axis.get_window_extent().x0, "the axis stays clear"

@@ -72,13 +72,15 @@ def draw(table: Table, rows: Sequence[Summary], path: Path) -> None:
 
 
 def _set_apart(axis: Axes, names: Sequence[Annotation]) -> None:
-    """Every name beside its point, as near as it can be without covering a name or a point."""
+    """Every name beside its point, as near as it can be without covering a name, a point or the axis on the left."""
     from matplotlib.text import Text
     from matplotlib.transforms import Bbox
 
     points = [axis.transData.transform(name.xy) for name in names]
     pixel = 72 / axis.figure.dpi  # in points, which offsets are given in
+    frame = axis.get_window_extent()
     taken = [Bbox.from_bounds(x - 3, y - 3, 6, 6) for x, y in points]
+    taken.append(Bbox.from_extents(-1e4, -1e4, frame.x0, 1e4))  # numbers of the axis, and its title
     for name, (x, y) in zip(names, points, strict=True):
         box = Text.get_window_extent(name)  # of the words alone, without the line to them
 
