@@ -27,14 +27,10 @@ from secondsight.pooling.ending import Ending
 from secondsight.pooling.fitting import sample
 from secondsight.pooling.mixing import Linear, Mixer, mixer
 from secondsight.pooling.naming import numbers
-
-STARTS = ("random", "average", "saliency", "square")
+from secondsight.pooling.starts import STARTS, saliency, strongest
 
 ENOUGH = 20
 """Locations a codeword from which it takes less time to combine the shared projectors and route than to use all."""
-
-COMMON = 0.01
-"""Share of the features' energy in their mean below which it says nothing about a location."""
 
 
 class Operands(TypedDict):
@@ -311,7 +307,7 @@ class JCF(Pooling):
         """
         points = sample(features, 100_000, seed=seed)
         if channels is not None and self.start in ("saliency", "square") and channels.shape[1] >= self.width:
-            self._share(_strongest(channels.to(self.uv), points.to(self.uv), self.width))
+            self._share(strongest(channels.to(self.uv), points.to(self.uv), self.width))
         for i, book in enumerate(self.codebooks):
             assert isinstance(book, Codewords)
             book.fit(points, seed=seed + i)
@@ -323,7 +319,7 @@ class JCF(Pooling):
             assert isinstance(factor, Tensor)
             side.div_(factor.square().mean().sqrt().clamp_min(1e-12))
         if self.start == "saliency":
-            self._start_second_factor(_saliency(points.to(self.uv))[:, None])
+            self._start_second_factor(saliency(points.to(self.uv))[:, None])
         elif self.start == "square":
             self._start_second_factor(self.u[0])
         if self.ending.needed:
@@ -355,25 +351,6 @@ class JCF(Pooling):
     def extra_repr(self) -> str:
         shared = f", projectors={self.projectors}" if self.projectors else ""
         return f"in_dim={self.in_dim}, out_dim={self.out_dim}, codewords={self.codewords}{shared}"
-
-
-def _strongest(channels: Float[Tensor, "d c"], points: Float[Tensor, "n d"], k: int) -> Float[Tensor, "d k"]:
-    """The k channels of most energy, in their order."""
-    energy = (channels * (points.T @ points @ channels)).sum(0)
-    return channels[:, energy.topk(k).indices.sort().values]
-
-
-def _saliency(points: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
-    """s = E[x] / ‖E[x]‖², for which E⟨s, x⟩ = 1."""
-    mean = points.mean(0)
-    energy, all_of_it = mean.square().sum(), points.square().sum(1).mean()
-    if not energy > COMMON * all_of_it:
-        share = (energy / all_of_it).item()
-        raise ConfigError(
-            f"start = 'saliency' needs features with a mean direction, but their mean holds {share:.2%} of their "
-            f"energy (at least {COMMON:.0%} is needed); start as 'average' or 'square'"
-        )
-    return mean / energy
 
 
 def _count(x: Tensor, mask: Tensor | None) -> Float[Tensor, "b 1"]:

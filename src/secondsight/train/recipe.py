@@ -65,7 +65,7 @@ class ModelSection(Section):
     learn_exponent: bool = False
     backbone_options: dict[str, Any] = Field(default_factory=dict)
     pooling_options: dict[str, Any] = Field(default_factory=dict)
-    fit_images: int = Field(default=512, ge=0)  # images to initialise reduction and codebook from; 0 leaves them random
+    fit_images: int = Field(default=512, ge=0)  # at least so many (not twice as many) to initialise from; 0: random
 
 
 class LossSection(Section):
