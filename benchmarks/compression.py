@@ -37,7 +37,7 @@ def stored(run: Path, images: int) -> tuple[Sample, Sample, np.ndarray]:
     sets = open_sets(recipe)
     assert sets.validation is not None
     feeds = feeding.build(recipe, sets, model, device=torch.device("cpu"), say=console.print)
-    if not feeds.cached or feeds.validation is None:
+    if not feeds.cached or not feeds.validation:
         raise SystemExit(f"{run} was not trained on stored features")
     grid = model.backbone.grid(*feeds.size)
     chosen = np.sort(np.random.default_rng(0).permutation(len(feeds.plain))[:images])
@@ -46,7 +46,7 @@ def stored(run: Path, images: int) -> tuple[Sample, Sample, np.ndarray]:
         return Sample([torch.from_numpy(rows[part]) for part in np.array_split(which, -(-len(which) // 64))], grid)
 
     labels = np.asarray(sets.validation.require_labels())
-    return some(feeds.plain, chosen), some(feeds.validation, np.arange(len(labels))), labels
+    return some(feeds.plain, chosen), some(feeds.validation[0], np.arange(len(labels))), labels
 
 
 def figures(large: Embedder, direct: Embedder, sample: Sample, judge: Sample, labels: np.ndarray, steps: int):

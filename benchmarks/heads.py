@@ -64,10 +64,10 @@ def main() -> None:
     recipe, trained = reading.read(run / "config.toml"), secondsight.load(run / "best")
     sets = open_sets(recipe)
     feeds = feeding.build(recipe, sets, trained, device=torch.device("cpu"), say=console.print)
-    if sets.validation is None or feeds.validation is None:
+    if sets.validation is None or not feeds.validation:
         raise SystemExit(f"{run} held no classes out")
     taught = seen(trained, feeds.plain, cached=feeds.cached, what="images that taught")
-    judging = seen(trained, feeds.validation, cached=feeds.cached, what="images that judge")
+    judging = seen(trained, feeds.validation[0], cached=feeds.cached, what="images that judge")
     labels, grid = sets.validation.require_labels(), trained.backbone.grid(*feeds.size)
     shown = table(f"R@1 on classes never seen, backbone of {run.name}", "head", "R@1")
     shown.add_row("as trained", f"{recall(trained, judging, labels, grid):.1f}")

@@ -219,6 +219,24 @@ def test_a_saved_model_and_the_run_that_holds_it_are_judged_alike(photos, tmp_pa
     assert json.loads((tmp_path / "c" / "report.json").read_text())["transform"].startswith("resize-32")
 
 
+def test_a_model_can_be_judged_with_mirror_images_and_one_that_has_them_without(photos, tmp_path):
+    import secondsight
+    from secondsight.embed import embed
+
+    model = secondsight.Embedder.build(backbone="efficientnet-lite0", weights=None, dim=16, size=32)
+    model.save(tmp_path / "one")
+    model.config = model.config.model_copy(update={"mirror": True})
+    model.save(tmp_path / "both")
+    images = secondsight.data.open(photos)
+    for given, option, same in (("one", "--mirror", "both"), ("both", "--no-mirror", "one")):
+        out = tmp_path / f"out-{given}"
+        assert run(tmp_path / given, photos, option, "--save", "--out", out).exit_code == 0
+        expected = embed(secondsight.load(tmp_path / same), images)
+        np.testing.assert_allclose(np.load(out / "embeddings.npy"), expected.vectors, atol=1e-6)
+        told = json.loads((out / "report.json").read_text())["transform"]
+        assert ("mirror" in told) == (option == "--mirror")
+
+
 def test_mistakes_on_the_command_line_are_explained(photos, tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((3, 2)))
     np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)

@@ -31,6 +31,16 @@ def test_raw_embeddings_are_what_is_normalised():
     torch.testing.assert_close(torch.nn.functional.normalize(model.raw(x), dim=1), model(x))
 
 
+def test_with_mirror_images_an_embedding_is_the_mean_of_both_and_the_same_for_both():
+    model, x = build(mirror=True).eval(), images()
+    one = Embedder.from_config(model.config.model_copy(update={"mirror": False})).eval()
+    one.load_state_dict(model.state_dict())
+    torch.testing.assert_close(model.raw(x), (one.raw(x) + one.raw(x.flip(-1))) / 2)
+    torch.testing.assert_close(model(x), model(x.flip(-1)))
+    assert not torch.allclose(one(x), one(x.flip(-1)), atol=1e-4), "mirror images do differ"
+    torch.testing.assert_close(model.train().raw(x), one.train().raw(x))  # what learns sees one image at a time
+
+
 def test_average_pooling_sees_all_channels_and_the_others_see_the_reduced_ones():
     average, jcf = build(pooling="average"), build()
     assert average.reduction is None
@@ -46,6 +56,7 @@ def test_average_pooling_sees_all_channels_and_the_others_see_the_reduced_ones()
         {"pooling": "average", "size": 96},
         {"norm_exponent": 0.0, "pooling_options": {"start": "average"}},
         {"freeze": "blocks3", "normalise": ((8, 0.25), (24, 0.75))},
+        {"mirror": True},
     ],
 )
 def test_a_loaded_model_gives_bit_identical_embeddings(tmp_path, options):

@@ -14,14 +14,18 @@ import train_tiny
 from secondsight import data, losses
 from secondsight.data.loader import read_image
 from secondsight.data.transforms import Resize
+from secondsight.embed import embed
 from secondsight.losses import LOSSES
 from secondsight.model import Embedder
 from secondsight.train import checkpoint, optimisers, reading, shipped, train
-from secondsight.train.assembly import build_model, make_fabric
+from secondsight.train.assembly import assemble, build_model, make_fabric
 from secondsight.train.compare import summarise
+from secondsight.train.display import Display
 from secondsight.train.ema import EMA
+from secondsight.train.loop import Loop
 from secondsight.train.recipe import OptimizerSection
-from secondsight.train.rundir import read_metrics
+from secondsight.train.rundir import RunDirectory, read_metrics
+from secondsight.train.sets import open_sets
 from secondsight.train.step import Network, forward_backward
 from secondsight.train.validation import judge
 
@@ -80,6 +84,23 @@ def test_training_from_the_cache_is_training_without_it(digits, cache, tmp_path)
         rows = read_metrics(tmp_path / cached / "metrics.jsonl")
         figures.append([row["loss"] for row in rows if row["kind"] == "train"])
     assert figures[0] == pytest.approx(figures[1], rel=2e-2)  # stored in half precision
+
+
+@pytest.mark.parametrize("cached", ["true", "false"])
+def test_figures_of_a_model_that_sees_mirror_images_are_those_of_its_embeddings(cached, digits, cache, tmp_path):
+    words = ["data.transform=resize", "model.freeze=first", f"data.cache={cached}", f"data.cache_dir='{cache}'"]
+    recipe = train_tiny.recipe(digits, *words, "model.mirror=true", "train.epochs=1")
+    result = train(recipe, tmp_path / "run", quiet=True)
+    model, images = secondsight.load(tmp_path / "run" / "best"), open_sets(recipe).validation
+    assert model.config.mirror
+    assert images is not None
+    found = embed(model, images)
+    assert found.labels is not None
+    assert judge(torch.from_numpy(found.vectors), found.labels, [1])["recall@1"] == pytest.approx(result.best, abs=0.03)
+    parts = assemble(recipe, make_fabric(recipe), fit=False, say=lambda words: None)
+    parts.model.load_state_dict(model.state_dict())
+    z, _ = Loop(parts, RunDirectory(tmp_path / "other"), Display(enabled=False)).embed(*parts.feeds.validation)
+    torch.testing.assert_close(model.normalise(z), torch.from_numpy(found.vectors), rtol=0, atol=2e-3)  # stored in half
 
 
 @pytest.mark.parametrize(

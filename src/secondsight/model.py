@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -56,6 +56,7 @@ class ModelConfig(Strict):
     pooling: PoolingConfig = PoolingConfig()
     size: int | None = None  # pixels a side of the images it was trained with; without it the backbone's own
     transform: Literal["resize", "resize-crop"] = "resize"  # how it was judged, and wants to be shown images
+    mirror: bool = False  # an image is embedded together with its mirror image, in twice the time
     keep: int | None = None  # numbers left of an image by a linear map after the pooling (see `secondsight compress`)
     normalise: tuple[tuple[int, float], ...] = ()
     """Parts that are normalised apart, with the length each is given (an ensemble's); () normalises the whole."""
@@ -89,6 +90,7 @@ class Embedder(nn.Module):
         learn_exponent: bool = False,
         size: int | None = None,
         transform: str = "resize",
+        mirror: bool = False,
         normalise: tuple[tuple[int, float], ...] = (),
         backbone_options: dict[str, Any] | None = None,
         pooling_options: dict[str, Any] | None = None,
@@ -105,6 +107,8 @@ class Embedder(nn.Module):
             norm_exponent, learn_exponent: See ``Reduction``.
             size: Pixels a side of the images it is meant for; None for the backbone's own.
             transform: How they are made square: ``"resize"``, or ``"resize-crop"`` for their centre.
+            mirror: Embed an image as the mean of its own and its mirror image's embedding, before they are normalised;
+                training sees one image at a time all the same.
             normalise: Parts that are normalised apart, each its size and the length it is given; () for the whole.
             pooling_options: The pooling's own keywords.
         """
@@ -119,6 +123,7 @@ class Embedder(nn.Module):
             pooling=PoolingConfig(name=pooling, dim=dim, options=pooling_options or {}),
             size=size,
             transform=transform,  # pyright: ignore[reportArgumentType] pydantic checks it
+            mirror=mirror,
             normalise=normalise,
         )
         return cls.from_config(config, backbone=backbone)
@@ -145,7 +150,9 @@ class Embedder(nn.Module):
 
     def raw(self, images: Tensor) -> Float[Tensor, "b out"]:
         """Embeddings before normalisation, as losses take them."""
-        return self.pool(self.backbone(images), grid=self.backbone.grid(*images.shape[-2:]))
+        grid = self.backbone.grid(*images.shape[-2:])
+        views = [images, images.flip(-1)] if self.config.mirror and not self.training else [images]
+        return mean([self.pool(self.backbone(view), grid=grid) for view in views])
 
     def pool(
         self, features: Float[Tensor, "b l c"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
@@ -168,6 +175,11 @@ class Embedder(nn.Module):
     def size(self) -> int:
         """Pixels a side of the images it is meant for. Others work too; the same give the figures it was judged by."""
         return self.config.size or self.backbone.preprocessing.size
+
+    @property
+    def views(self) -> int:
+        """Of an image, that it is embedded by: 2 with its mirror image."""
+        return 2 if self.config.mirror else 1
 
     @property
     def dim(self) -> int:
@@ -216,6 +228,11 @@ class Embedder(nn.Module):
         with files.replacing_directory(directory) as fresh:
             save_file(weights, fresh / WEIGHTS, metadata={"format": "pt", "fingerprint": self.fingerprint()})
             (fresh / CONFIG).write_text(text, encoding="utf-8")
+
+
+def mean(views: Sequence[Float[Tensor, "b out"]]) -> Float[Tensor, "b out"]:
+    """Of the embeddings of an image's views, before normalisation."""
+    return views[0] if len(views) == 1 else torch.stack(list(views)).mean(0)
 
 
 def load(directory: str | Path, *, device: str | torch.device = "cpu") -> Embedder:

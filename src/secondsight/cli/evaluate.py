@@ -38,6 +38,11 @@ def evaluate(
         None, help="resize (to a square) or resize-crop (its centre); default: the model's own."
     ),
     size: int = typer.Option(None, min=1, help="Pixels of the images' sides; default: the model's own."),
+    mirror: bool = typer.Option(
+        None,
+        "--mirror/--no-mirror",
+        help="Embed each image together with its mirror image, in twice the time; default: the model's own way.",
+    ),
     batch_size: int = typer.Option(64, min=1, help="Images at once."),
     device: str = typer.Option(None, help="cpu, cuda …; default: cuda where there is one."),
     min_images: int = typer.Option(1, min=1, help="Leave out classes with fewer images."),
@@ -66,6 +71,7 @@ def evaluate(
         weights,
         transform=transform,
         size=size,
+        mirror=mirror,
         batch_size=batch_size,
         device=device,
         strict=strict,

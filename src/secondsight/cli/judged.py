@@ -78,6 +78,7 @@ def from_model(
     *,
     transform: str | None,
     size: int | None,
+    mirror: bool | None,
     batch_size: int,
     device: str,
     strict: bool,
@@ -88,11 +89,13 @@ def from_model(
 
     images.require_labels()
     look = build(transform or model.config.transform, size or model.size)
+    if mirror is not None:
+        model.config = model.config.model_copy(update={"mirror": mirror})
     found = embed(model, images, look, batch_size=batch_size, device=device, strict=strict)
     facts = {
         "model": f"{model.backbone.name}, {model.config.pooling.name}, {model.dim} numbers per image",
         "fingerprint": model.fingerprint()[:16],
-        "transform": look.key,
+        "transform": look.key + ", with mirror images" * model.config.mirror,
     }
     names = class_names(images)[found.indices]
     return Judged(

@@ -186,6 +186,36 @@ class RandomResizedCrop:
         return (height - h) // 2, (width - w) // 2, h, w
 
 
+@dataclass(frozen=True)
+class Mirrored:
+    """What ``transform``, a deterministic one, shows, mirrored left to right."""
+
+    transform: Transform
+
+    deterministic: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not self.transform.deterministic:
+            raise ConfigError(f"only a transform without chance has a mirror image, not {self.transform.key}")
+
+    @property
+    def size(self) -> int:
+        return self.transform.size
+
+    @property
+    def target(self) -> int:
+        return self.transform.target
+
+    @property
+    def key(self) -> str:
+        return f"mirrored-{self.transform.key}"
+
+    def __call__(
+        self, pixels: np.ndarray, *, seed: int = 0, epoch: int = 0, index: int = 0, out: Tensor | None = None
+    ) -> Tensor:
+        return self.transform(pixels, seed=seed, epoch=epoch, index=index).flip(-1)
+
+
 def resized(
     pixels: np.ndarray, height: int, width: int, interpolation: Interpolation = "bilinear", *, out: Tensor | None = None
 ) -> Tensor:

@@ -89,6 +89,7 @@ def build_model(recipe: Recipe, classes: int) -> tuple[Embedder, Loss]:
         learn_exponent=m.learn_exponent,
         size=recipe.data.size,
         transform=feeding.shown(recipe),
+        mirror=m.mirror,
         normalise=tuple((part.size, part.scale) for part in loss.parts),
         backbone_options={**m.backbone_options, "freeze_norm": m.freeze_norm},
         pooling_options=m.pooling_options,

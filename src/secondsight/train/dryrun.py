@@ -20,6 +20,7 @@ from secondsight.data.samplers import Sequential
 from secondsight.train import feeding, sets
 from secondsight.train.assembly import Parts, assemble, make_fabric
 from secondsight.train.display import Display
+from secondsight.train.feeding import Feeds
 from secondsight.train.loop import Loop, deterministic
 from secondsight.train.recipe import Recipe
 from secondsight.train.rundir import RunDirectory
@@ -58,9 +59,8 @@ def dry_run(recipe: Recipe) -> Forecast:
         values, seconds = _two_steps(loop)
         judging = _validation_seconds(loop, whole)
     steps = len(sets.sampler(whole.train, parts.loss, recipe, rank=0, world_size=1)) * recipe.train.epochs
-    images = len(whole.train) + len(whole.validation or ())
-    cache = images * per_image
-    fitting = max(0.0, assembling - per_image * (len(few.train) + len(few.validation or ()))) / len(few.train)
+    cached = _rows(whole, parts.feeds)
+    fitting = max(0.0, assembling - per_image * _rows(few, parts.feeds)) / len(few.train)
     fitting *= min(recipe.model.fit_images, len(whole.train))
     return Forecast(
         parameters=_parameters(parts, classes=len(whole.train.classes)),
@@ -70,9 +70,12 @@ def dry_run(recipe: Recipe) -> Forecast:
         losses=values,
         step_seconds=seconds,
         validation_seconds=judging,
-        cache_bytes=_row_bytes(parts) * images,
-        cache_seconds=cache,
-        total_seconds=cache + fitting + steps * seconds + judging * (recipe.train.epochs // recipe.validation.every),
+        cache_bytes=_row_bytes(parts) * cached,
+        cache_seconds=cached * per_image,
+        total_seconds=cached * per_image
+        + fitting
+        + steps * seconds
+        + judging * (recipe.train.epochs // recipe.validation.every),
         memory_bytes=_peak_memory(fabric.device),
     )
 
@@ -117,11 +120,12 @@ def _two_steps(loop: Loop) -> tuple[list[float], float]:
 
 
 def _validation_seconds(loop: Loop, whole: Sets) -> float:
-    if loop.parts.feeds.validation is None or whole.validation is None:
+    views = loop.parts.feeds.validation
+    if not views or whole.validation is None:
         return 0.0
     started = time.perf_counter()
-    loop.embed(loop.parts.feeds.validation)
-    return (time.perf_counter() - started) / len(loop.parts.feeds.validation) * len(whole.validation)
+    loop.embed(*views)
+    return (time.perf_counter() - started) / len(views[0]) * len(whole.validation)
 
 
 def _parameters(parts: Parts, *, classes: int) -> dict[str, tuple[int, int]]:
@@ -137,6 +141,11 @@ def _parameters(parts: Parts, *, classes: int) -> dict[str, tuple[int, int]]:
         for name, m in named.items()
         if m is not None
     }
+
+
+def _rows(images: Sets, feeds: Feeds) -> int:
+    """Rows of activations that are stored: those of mirror images, too."""
+    return len(images.train) + len(feeds.validation) * len(images.validation or ())
 
 
 def _row_bytes(parts: Parts) -> int:

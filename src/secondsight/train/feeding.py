@@ -28,7 +28,7 @@ class Feeds:
 
     train: Rows  # as the network learns from them
     plain: Rows  # the same images as evaluation sees them
-    validation: Rows | None
+    validation: tuple[Rows, ...]  # the held-out images, then their mirror images where the model looks at these, too
     cached: bool
     size: tuple[int, int]  # of an image
 
@@ -45,12 +45,13 @@ def build(recipe: Recipe, sets: Sets, model: Embedder, *, device: torch.device, 
         return _stored(images, transform, model, recipe, device=device, say=say)
 
     train = rows(sets.train, transform)
+    views = (plain, transforms.Mirrored(plain)) if model.views == 2 else (plain,)
     return Feeds(
-        train,
-        train if plain == transform else rows(sets.train, plain),
-        None if sets.validation is None else rows(sets.validation, plain),
-        cached,
-        (size, size),
+        train=train,
+        plain=train if plain == transform else rows(sets.train, plain),
+        validation=() if sets.validation is None else tuple(rows(sets.validation, view) for view in views),
+        cached=cached,
+        size=(size, size),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,7 @@ class Loop:
         )
         self.metrics = Metrics(self.directory.metrics, position=position, enabled=self.first, board=board)
         self.display.start(done=self.progress.step, total=self.parts.total, per_epoch=self.parts.steps_per_epoch)
-        if self.parts.feeds.validation is None:
+        if not self.parts.feeds.validation:
             self.display.say("no classes are held out (validation.share = 0): best/ is the model after the last epoch")
         try:
             with listening() as self.interrupt, deterministic():
@@ -153,12 +153,12 @@ class Loop:
         labels, indices = gather(self.fabric, both).unbind(1)
         return labels, indices
 
-    def embed(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
+    def embed(self, *views: Rows) -> tuple[torch.Tensor, torch.Tensor]:
         """Un-normalised embeddings and the images' numbers."""
         return validation.embed(
             self.fabric,
             self.parts.network,
-            rows,
+            views,
             batch=self.recipe.train.chunk or 64,
             workers=self.recipe.data.workers,
         )
@@ -180,23 +180,23 @@ class Loop:
                 images_per_second=round(rate, 2),
             )
         if step % self.parts.steps_per_epoch == 0:
-            if self.parts.feeds.validation is None:
+            if not self.parts.feeds.validation:
                 self.display.say(f"epoch {epoch + 1} of {self.recipe.train.epochs}: loss {outcome.loss:.4f}")
             self._maybe_validate(epoch + 1)
 
     def _judge_start(self) -> None:
         """The figures of the model as it was initialised, the first ``best/``: training may bring nothing."""
-        if self.parts.feeds.validation is not None:
+        if self.parts.feeds.validation:
             figures, _ = self._judged(self.parts.feeds.validation)
             self.progress.best, self.progress.best_step = figures[self.recipe.validation.metric], 0
             self._save_best()
             self.metrics.write("validation", step=0, epoch=0, **figures, best=True)
             self.display.validated(epoch=0, figures=figures, best=True)
 
-    def _judged(self, rows: Rows) -> tuple[dict[str, float], np.ndarray]:
+    def _judged(self, views: Sequence[Rows]) -> tuple[dict[str, float], np.ndarray]:
         """Figures on the held-out classes, the same on every process, and the labels they were computed with."""
         assert self.parts.sets.validation is not None
-        z, indices = self.embed(rows)
+        z, indices = self.embed(*views)
         labels = self.parts.sets.validation.require_labels()[indices.cpu().numpy()]
         ks = self.recipe.validation.ks
         figures = validation.judge(self.parts.model.normalise(z), labels, ks) if self.first else None
@@ -207,7 +207,7 @@ class Loop:
         if epoch % v.every and epoch != self.recipe.train.epochs:
             return
         with parts.ema.applied() if parts.ema is not None else contextlib.nullcontext():
-            if parts.feeds.validation is None or parts.sets.validation is None:
+            if not parts.feeds.validation:
                 self._save_best()
                 return
             figures, labels = self._judged(parts.feeds.validation)

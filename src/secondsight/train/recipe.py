@@ -63,6 +63,7 @@ class ModelSection(Section):
     reduce: int = Field(default=256, ge=0)  # channels that the pooling sees; 0 = all of the backbone's
     norm_exponent: float = Field(default=1.0, ge=0, le=1)  # 1 = ℓ2 at every location (the paper), 0 = keep its norm
     learn_exponent: bool = False
+    mirror: bool = False  # embed an image together with its mirror image; takes twice the time
     backbone_options: dict[str, Any] = Field(default_factory=dict)
     pooling_options: dict[str, Any] = Field(default_factory=dict)
     fit_images: int = Field(default=512, ge=0)  # at least so many (not twice as many) to initialise from; 0: random

@@ -12,7 +12,7 @@ import torch
 
 from secondsight import files
 from secondsight.data.batches import BatchLoader
-from secondsight.model import load
+from secondsight.model import load, mean
 from secondsight.train.rundir import read_metrics
 from secondsight.train.step import Network
 from secondsight.version import __version__
@@ -77,14 +77,15 @@ def page_of_best(loop: Loop, images: ImageSet, warnings: tuple[str, ...]) -> str
 def embed_best(loop: Loop) -> tuple[np.ndarray, np.ndarray]:
     """Embeddings of the held-out images by best/, and the images' numbers."""
     feeds, device = loop.parts.feeds, loop.fabric.device
-    assert feeds.validation is not None
     model = load(loop.directory.best, device=device)
     network = Network(model, cached=feeds.cached, size=feeds.size).eval()
     vectors: list[torch.Tensor] = []
     indices: list[torch.Tensor] = []
-    for batch in BatchLoader(feeds.validation, batch_size=64, workers=loop.recipe.data.workers):
-        vectors.append(model.normalise(network(batch.images.to(device))).float().cpu())
-        indices.append(batch.indices)
+    loaders = [BatchLoader(rows, batch_size=64, workers=loop.recipe.data.workers) for rows in feeds.validation]
+    for batches in zip(*loaders, strict=True):
+        z = mean([network(batch.images.to(device)) for batch in batches])
+        vectors.append(model.normalise(z).float().cpu())
+        indices.append(batches[0].indices)
     return torch.cat(vectors).numpy(), torch.cat(indices).numpy()
 
 

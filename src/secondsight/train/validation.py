@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -12,23 +12,25 @@ from torch import Tensor
 from secondsight.data.batches import BatchLoader, Rows
 from secondsight.data.samplers import Sequential
 from secondsight.evaluate import retrieval
+from secondsight.model import mean
 from secondsight.train.step import Network, gather
 
 
-@torch.no_grad()
 def embed(
-    fabric: Fabric,
-    network: Network,
-    rows: Rows,
-    *,
-    batch: int,
-    workers: int | None = None,
-    tick: Callable[[int], None] = lambda n: None,
+    fabric: Fabric, network: Network, views: Sequence[Rows], *, batch: int, workers: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Un-normalised embeddings and the images' numbers, in order, the same on every process.
 
-    Images that cannot be read are left out.
+    ``views`` are rows of the same images; an embedding is the mean of an image's views. Images that cannot be read are
+    left out.
     """
+    looks = [_embed(fabric, network, rows, batch=batch, workers=workers) for rows in views]
+    assert all(torch.equal(indices, looks[0][1]) for _, indices in looks)
+    return mean([z for z, _ in looks]), looks[0][1]
+
+
+@torch.no_grad()
+def _embed(fabric: Fabric, network: Network, rows: Rows, *, batch: int, workers: int | None) -> tuple[Tensor, Tensor]:
     order = Sequential(len(rows), batch * fabric.world_size, rank=fabric.global_rank, world_size=fabric.world_size)
     was_training, device = network.training, fabric.device
     network.eval()
@@ -37,7 +39,6 @@ def embed(
         if len(some):
             z.append(network(fabric.to_device(some.images)).float())
             indices.append(some.indices.to(device))
-        tick(min(len(rows), order.position * batch * fabric.world_size))
     network.train(was_training)
     return _in_order(fabric, torch.cat(z), torch.cat(indices), most=-(-len(rows) // fabric.world_size) + len(order))
 
