@@ -265,13 +265,14 @@ def in_a_process(images: Pictures, directory: Path, *, kill_after: int = 10**9, 
             return y
 
     def work(connection) -> None:
+        torch.set_num_threads(1)  # the parent's threads are not there after a fork, and would be waited for
         compute = Mortal()
         run(images, directory, compute, workers=0)
         connection.send(compute.computed)
 
     fork = multiprocessing.get_context("fork")
     ours, theirs = fork.Pipe(duplex=False)
-    process = fork.Process(target=work, args=(theirs,))
+    process = fork.Process(target=work, args=(theirs,), daemon=True)
     process.start()
     return process, ours
 
