@@ -23,7 +23,7 @@ from measure import console, table
 from secondsight import load
 from secondsight.compress import Sample, compress
 from secondsight.evaluate import retrieval
-from secondsight.functional.compression import from_bits, to_bits, to_int8
+from secondsight.functional.pooling.compression import from_bits, to_bits, to_int8
 from secondsight.memory import keep_freed
 from secondsight.model import Embedder
 from secondsight.progress import track

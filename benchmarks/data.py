@@ -28,10 +28,10 @@ from PIL import Image
 from torch import Tensor, nn
 
 from measure import console, table, verdict
-from secondsight.data.loader import Loader, Pictures
-from secondsight.data.samplers import ClassBalanced
-from secondsight.data.transforms import build
-from secondsight.data.workers import default_workers
+from secondsight.data.loading.loader import Loader, Pictures
+from secondsight.data.loading.samplers import ClassBalanced
+from secondsight.data.loading.transforms import build
+from secondsight.data.loading.workers import default_workers
 
 SIZE, BATCH = 224, 64
 DEFAULT = Path(__file__).parents[2] / "shared/data/CUB_200_2011/images"

@@ -5,7 +5,7 @@
 One run, B = 64, d = 256, D = 512, L = 49 and 196, ``jcf-32`` and ``jcf-32-8``. Variants:
 
     gemm       a plain matrix product with the same number of floating-point operations (three of them with backward)
-    ours       secondsight.functional.jcf
+    ours       secondsight.functional.pooling.jcf
     einsum     the equation transcribed, hᵀ Uᵀ x, with a three-operand einsum a factor (torch contracts left to right)
     h⊗x        the same einsum with its operands in the lucky order, h, x, U: it stores h ⊗ x for all locations
     weigh      project with every projector first, weigh with h afterwards
@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from measure import console, in_fresh_process, interleaved, peak_memory, table, verdict
-from secondsight.functional.jcf import jcf
+from secondsight.functional.pooling.jcf import jcf
 
 B, D_IN, D_OUT, CODEWORDS = 64, 256, 512, 32
 WAYS = {"ours": "ours", "einsum": "einsum", "h⊗x": "outer", "weigh": "weigh", "top-1": "top1"}

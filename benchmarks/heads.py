@@ -20,8 +20,8 @@ from torch import Tensor
 
 import secondsight
 from measure import console, table
-from secondsight.data.batches import BatchLoader, Rows
-from secondsight.data.samplers import Sequential
+from secondsight.data.loading.batches import BatchLoader, Rows
+from secondsight.data.loading.samplers import Sequential
 from secondsight.memory import keep_freed
 from secondsight.model import Embedder
 from secondsight.progress import track

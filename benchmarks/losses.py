@@ -28,8 +28,8 @@ import torch
 from torch import Tensor
 
 from measure import console, in_fresh_process, interleaved, table, verdict
-from secondsight.functional.pairs import unit
-from secondsight.functional.triplets import mine_semihard
+from secondsight.functional.losses.pairs import unit
+from secondsight.functional.losses.triplets import mine_semihard
 from secondsight.losses import LOSSES, Loss, build
 
 DIM, IMAGES_A_CLASS, BATCH, LARGE, STEP_IMAGES = 512, 4, 1024, 8192, 16

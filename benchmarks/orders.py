@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from measure import console, table
-from secondsight.data.batches import BatchLoader
-from secondsight.data.samplers import Sequential
+from secondsight.data.loading.batches import BatchLoader
+from secondsight.data.loading.samplers import Sequential
 from secondsight.memory import keep_freed
 from secondsight.progress import track
 from secondsight.train import feeding, reading, shipped

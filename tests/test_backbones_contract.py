@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import tomllib
 
 import pytest
 import tomli_w
@@ -16,11 +16,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from secondsight.backbones import BACKBONES, build
 from secondsight.backbones.listing import gflops
 from secondsight.errors import ConfigError, ShapeError, UnknownName
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 OWN = [name for name in BACKBONES if ":" not in name]
 VARIANTS = [

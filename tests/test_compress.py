@@ -17,7 +17,7 @@ from secondsight import Embedder
 from secondsight.cli.main import app
 from secondsight.compress import Sample, compress
 from secondsight.errors import ConfigError
-from secondsight.functional.compression import from_bits, principal_axes, share_projectors, to_bits, to_int8
+from secondsight.functional.pooling.compression import from_bits, principal_axes, share_projectors, to_bits, to_int8
 
 
 def test_without_weights_the_shared_projectors_are_the_truncated_svd():

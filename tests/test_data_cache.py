@@ -21,14 +21,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from secondsight.data.cache import CachedLoader, DiskFull, FeatureCache, cached, list_cached, size
-from secondsight.data.contents import digest, digests
-from secondsight.data.decode import DecodeError
-from secondsight.data.features import to_half
-from secondsight.data.loader import read_image
-from secondsight.data.samplers import ClassBalanced
-from secondsight.data.store import Store
-from secondsight.data.transforms import RandomResizedCrop, Resize
+from secondsight.data.cache.cached_features import to_half
+from secondsight.data.cache.contents import digest, digests
+from secondsight.data.cache.feature_cache import DiskFull, FeatureCache, size
+from secondsight.data.cache.store import Store
+from secondsight.data.loading.batches import BatchLoader
+from secondsight.data.loading.decode import DecodeError
+from secondsight.data.loading.loader import read_image
+from secondsight.data.loading.samplers import ClassBalanced
+from secondsight.data.loading.transforms import RandomResizedCrop, Resize
 from secondsight.errors import ConfigError, DataError, RunError
 
 KEY = {"prefix": "conv4 of abc"}
@@ -80,8 +81,8 @@ def expected(images: Pictures) -> np.ndarray:
 
 
 def run(images, directory, compute=None, **options):
-    options = {"transform": Resize(8), "key": KEY, "directory": directory, "batch_size": 4, "workers": 1, **options}
-    return cached(images, compute or Prefix(), **options)
+    options = {"transform": Resize(8), "key": KEY, "batch_size": 4, "workers": 1, **options}
+    return FeatureCache(directory).features(images, compute or Prefix(), **options)
 
 
 def test_activations_are_computed_once_and_come_back_in_half_precision(images, tmp_path):
@@ -128,7 +129,7 @@ def test_another_prefix_or_transform_has_rows_of_its_own(images, tmp_path):
         compute = Prefix()
         run(images, tmp_path / "cache", compute, **options)
         assert compute.computed == 20
-    assert len(list_cached(tmp_path / "cache")) == 3
+    assert len(FeatureCache(tmp_path / "cache").entries()) == 3
 
 
 def test_copies_of_a_file_are_computed_once(images, tmp_path):
@@ -169,7 +170,7 @@ def test_values_beyond_half_survive_the_disk_and_the_loader(images, tmp_path):
     exact = torch.stack([huge(read_image(p, Resize(8))[None])[0] for p in images.paths]).numpy()
     assert exact.max() > 65504
     np.testing.assert_allclose(features[:][:, 0], exact[:, 0], rtol=1e-3)
-    batch = next(iter(CachedLoader(features, batch_size=20)))
+    batch = next(iter(BatchLoader(features, batch_size=20)))
     np.testing.assert_array_equal(batch.images.numpy(), features[:])
 
 
@@ -192,7 +193,7 @@ def test_numbers_that_are_none_are_refused_with_the_files_name(images, tmp_path,
 def test_the_loader_gives_activations_with_the_same_samplers(images, tmp_path, workers):
     features = run(images, tmp_path / "cache")
     sampler = ClassBalanced(images.labels, 3, 2, seed=1)
-    loader = CachedLoader(features, batches=sampler, workers=workers)
+    loader = BatchLoader(features, batches=sampler, workers=workers)
     loader.set_epoch(2)
     count = 0
     for batch, indices in zip(loader, list(sampler), strict=True):
@@ -216,9 +217,9 @@ def test_undecodable_files_have_no_row_are_listed_and_not_tried_again(images, tm
         with pytest.raises(DataError, match=r"11\.png could not be decoded"):
             result[10:12]
     assert Store(features.path).records().size == 17
-    batches = list(CachedLoader(features, batch_size=10))
+    batches = list(BatchLoader(features, batch_size=10))
     assert [len(b) for b in batches] == [9, 8]
-    swapped = CachedLoader(features, batches=ClassBalanced(images.labels, 5, 2), substitute=True)
+    swapped = BatchLoader(features, batches=ClassBalanced(images.labels, 5, 2), substitute=True)
     assert all(len(b) == 10 for b in swapped)
     assert [f.index for f in swapped.failures] == [3, 11, 12]
     with pytest.raises(DecodeError):
@@ -353,7 +354,7 @@ def wide(x: torch.Tensor) -> torch.Tensor:
 def test_a_full_disk_stops_cleanly_and_what_was_stored_stays(images, tmp_path):
     with files_no_larger_than(500_000), pytest.raises(DiskFull, match="12 of 20 images are stored and kept: make room"):
         run(images, tmp_path / "cache", wide)
-    (entry,) = list_cached(tmp_path / "cache")
+    (entry,) = FeatureCache(tmp_path / "cache").entries()
     assert entry.rows == 12
     assert (entry.path / "rows.f16").stat().st_size == 12 * 40_000
     compute = Prefix()
@@ -402,7 +403,7 @@ def test_listing_removing_and_pruning(images, tmp_path):
     assert [e.key["prefix"] for e in removed] == ["b"]
     cache.remove(cache.entries()[0])
     assert [e.key["prefix"] for e in cache.entries()] == ["c"]
-    assert list_cached(tmp_path / "nowhere") == []
+    assert FeatureCache(tmp_path / "nowhere").entries() == []
 
 
 def test_what_is_being_filled_is_not_removed_and_what_is_read_survives(images, tmp_path):

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from secondsight.data.decode import DecodeError, Scratch, decode
-from secondsight.data.orientation import exif_orientation, jpeg_orientation, upright
+from secondsight.data.loading.decode import DecodeError, Scratch, decode
+from secondsight.data.loading.orientation import exif_orientation, jpeg_orientation, upright
 from secondsight.errors import DataError
 
 RNG = np.random.default_rng(0)

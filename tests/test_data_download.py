@@ -21,10 +21,10 @@ import pytest
 
 import data_layouts as layouts
 from secondsight import data
-from secondsight.data.download import answers, check, fetch
-from secondsight.data.getting import get
-from secondsight.data.sources import DATASETS, Archive, Count
-from secondsight.data.unpacking import unpack
+from secondsight.data.fetch.archive import unpack
+from secondsight.data.fetch.dataset import get
+from secondsight.data.fetch.download import answers, check, fetch
+from secondsight.data.readers.registry import DATASETS, Archive, Count
 from secondsight.errors import DataError, UnknownName
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
@@ -205,8 +205,8 @@ def test_a_process_that_was_killed_is_continued_by_the_next(server, tmp_path):
     server.script = ["stall 150000"]
     code = (
         "import sys, pathlib\n"
-        "from secondsight.data.download import fetch\n"
-        "from secondsight.data.sources import Archive\n"
+        "from secondsight.data.fetch.download import fetch\n"
+        "from secondsight.data.readers.registry import Archive\n"
         "fetch(sys.argv[1], pathlib.Path(sys.argv[2]), Archive('a.bin'))"
     )
     child = subprocess.Popen([sys.executable, "-c", code, server.url("a.bin"), str(tmp_path / "a.bin")])
@@ -306,7 +306,7 @@ def test_other_protocols_are_for_other_programs(tmp_path):
 
 def test_a_file_that_cannot_fit_is_not_begun(server, tmp_path):
     big = dataclasses.replace(_archive(), size=None)
-    from secondsight.data.download import _require_fit
+    from secondsight.data.fetch.download import _require_fit
 
     with pytest.raises(DataError, match=r"GB are still to come and .* GB are free; make room"):
         _require_fit(tmp_path / "a.part", "http://x", big, start=0, total=10**18)

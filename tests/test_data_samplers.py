@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
-from secondsight.data.neighbours import Neighbours
-from secondsight.data.planning import shuffled
-from secondsight.data.samplers import ClassBalanced, Sequential, Shuffled
+from secondsight.data.loading.batch_plan import shuffled
+from secondsight.data.loading.neighbours import Neighbours
+from secondsight.data.loading.samplers import ClassBalanced, Sequential
 from secondsight.errors import ConfigError, DataError, RunError
 
 
@@ -171,23 +171,14 @@ def test_processes_share_the_same_global_batches_without_overlap(task, world_siz
         assert all(set(labels[x[b]]).isdisjoint(labels[y[b]]) for x, y in itertools.combinations(parts, 2))
 
 
-@given(st.integers(0, 60), st.integers(1, 13), st.integers(1, 4), st.booleans())
-def test_plain_batches_cover_everything_once_whatever_the_number_of_processes(n, batch_size, world_size, shuffle):
-    make = Shuffled if shuffle else Sequential
-    parts = [batches_of(make(n, batch_size, rank=r, world_size=world_size), 0) for r in range(world_size)]
+@given(st.integers(0, 60), st.integers(1, 13), st.integers(1, 4))
+def test_plain_batches_cover_everything_once_in_order_whatever_the_number_of_processes(n, batch_size, world_size):
+    parts = [batches_of(Sequential(n, batch_size, rank=r, world_size=world_size), 0) for r in range(world_size)]
     assert {len(part) for part in parts} == {-(-n // batch_size)}
     together = [np.concatenate(batch) for batch in zip(*parts, strict=True)]
     flat = np.concatenate([*together, np.empty(0, int)])
-    assert sorted(flat.tolist()) == list(range(n))
-    if not shuffle:
-        assert flat.tolist() == list(range(n))
+    assert flat.tolist() == list(range(n))
     assert all(len(batch) == batch_size for batch in together[:-1])
-
-
-def test_drop_last_leaves_out_the_short_batch():
-    assert [len(b) for b in batches_of(Shuffled(10, 4, drop_last=True), 0)] == [4, 4]
-    with pytest.raises(ConfigError, match="less than one batch"):
-        Shuffled(3, 4, drop_last=True)
 
 
 # ---------------------------------------------------------------- interruptions
@@ -198,7 +189,6 @@ def samplers():
     table = np.stack([np.roll(np.arange(12), -c) for c in range(12)])
     return [
         lambda **o: Sequential(50, 7, **o),
-        lambda **o: Shuffled(50, 7, seed=1, **o),
         lambda **o: ClassBalanced(labels, 4, 2, seed=1, **o),
         lambda **o: ClassBalanced(labels, 4, 2, seed=1, balance="classes", **o),
         lambda **o: Neighbours(labels, table, anchors=2, group=2, images_per_class=2, seed=1, **o),
@@ -326,7 +316,7 @@ def test_a_neighbour_table_that_does_not_fit_is_refused(table):
         (lambda y: ClassBalanced(y, 5, 2, min_images=5), ConfigError, "there are 0 with 5 images or more"),
         (lambda y: ClassBalanced(y, 2, 2, balance="batches"), ConfigError, "balance"),
         (lambda y: ClassBalanced(y.astype(float), 2, 2), DataError, "whole numbers"),
-        (lambda y: Shuffled(10, 0), ConfigError, "batch_size must be at least 1"),
+        (lambda y: Sequential(10, 0), ConfigError, "batch_size must be at least 1"),
         (lambda y: Sequential(10, 5).set_epoch(-1), ConfigError, "epoch must be 0 or more"),
     ],
 )

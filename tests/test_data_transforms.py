@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from secondsight.data.decode import decode
-from secondsight.data.jitter import LUMA, Jitter
-from secondsight.data.transforms import TRANSFORMS, Mirrored, RandomResizedCrop, Resize, ResizeCrop, build
+from secondsight.data.loading.decode import decode
+from secondsight.data.loading.jitter import LUMA, Jitter
+from secondsight.data.loading.transforms import TRANSFORMS, Mirrored, RandomResizedCrop, Resize, ResizeCrop, build
 from secondsight.errors import ConfigError, UnknownName
 
 

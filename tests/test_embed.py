@@ -11,7 +11,7 @@ import secondsight
 import secondsight.embed as module
 from secondsight import Embedder
 from secondsight.data import open as open_images
-from secondsight.data.transforms import RandomResizedCrop, Resize, ResizeCrop
+from secondsight.data.loading.transforms import RandomResizedCrop, Resize, ResizeCrop
 from secondsight.embed import embed
 from secondsight.errors import ConfigError, DataError
 
@@ -40,7 +40,7 @@ def test_embeddings_are_the_model_s_in_the_set_s_order(model, folder):
     assert found.indices.tolist() == list(range(10))
     assert found.labels is not None
     assert found.labels.tolist() == [0] * 5 + [1] * 5
-    from secondsight.data.loader import read_image
+    from secondsight.data.loading.loader import read_image
 
     one = read_image(images.path(7), Resize(32))
     with torch.no_grad():

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from secondsight.functional.ranks import Ranks, positive_ranks
-from secondsight.functional.similarity import METRICS, similarity
+from secondsight.functional.ranking.ranks import Ranks, positive_ranks
+from secondsight.functional.ranking.similarity import METRICS, similarity
 
 
 def similarities(x: Tensor, metric: str) -> Tensor:

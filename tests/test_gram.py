@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from secondsight.functional.gram import gram
+from secondsight.functional.pooling.gram import gram
 
 
 @pytest.mark.parametrize("weighed", [False, True])

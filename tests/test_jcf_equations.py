@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
-from secondsight.functional.jcf import jcf, jcf_local
+from secondsight.functional.pooling.jcf import jcf, jcf_local
 
 
 def operands(b=2, length=5, n=4, d=3, o=2, *, dtype=torch.float64, seed=0):
@@ -127,7 +127,7 @@ def test_ten_thousand_locations_need_no_more_memory_than_their_factors():
                 largest = max(largest, out.numel())
             return out
 
-    import secondsight.functional.jcf as module
+    import secondsight.functional.pooling.jcf as module
 
     with Watch(), torch.no_grad():
         module._jcf._init_fn(x, h, None, None, None, None, uv, None, 1024, False)

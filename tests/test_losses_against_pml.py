@@ -8,8 +8,8 @@ from pytorch_metric_learning import losses as pml
 from pytorch_metric_learning import miners
 from pytorch_metric_learning.distances import CosineSimilarity, DotProductSimilarity
 
-from secondsight.functional.pairs import unit
-from secondsight.functional.triplets import mine_semihard
+from secondsight.functional.losses.pairs import unit
+from secondsight.functional.losses.triplets import mine_semihard
 from secondsight.losses import build
 
 # Theirs indexes with lists in the histogram loss, which torch will read otherwise one day.

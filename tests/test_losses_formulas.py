@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from secondsight.functional.boosting import boosted, co_activation
+from secondsight.functional.losses.boosting import boosted, co_activation
 from secondsight.losses import LOSSES, build
 
 DIM, CLASSES = 8, 5

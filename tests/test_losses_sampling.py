@@ -8,8 +8,8 @@ import math
 import pytest
 import torch
 
-from secondsight.functional.pairs import euclidean, unit
-from secondsight.functional.sampling import distance_weighted_triplets, log_density
+from secondsight.functional.losses.pairs import euclidean, unit
+from secondsight.functional.losses.sampling import distance_weighted_triplets, log_density
 from secondsight.losses import LOSSES, build
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from secondsight.functional import class_tree
-from secondsight.functional.pairs import unit
+from secondsight.functional.losses import class_tree
+from secondsight.functional.losses.pairs import unit
 from secondsight.losses import build
 from secondsight.losses.hierarchical import HTL
 

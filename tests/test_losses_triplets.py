@@ -7,10 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secondsight.functional import rows, triplets
-from secondsight.functional.pairs import euclidean, pair_masks, positives, split_pairs, unit, unit_parts
-from secondsight.functional.smooth_ap import smooth_ap
-from secondsight.functional.sorting import ascending, how_many_below, largest_below
+from secondsight.functional.losses import row_blocks as rows
+from secondsight.functional.losses import triplets
+from secondsight.functional.losses.pairs import euclidean, pair_masks, positives, split_pairs, unit, unit_parts
+from secondsight.functional.losses.row_order import ascending, how_many_below, largest_below
+from secondsight.functional.losses.smooth_ap import smooth_ap
 
 LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=14).map(torch.tensor)
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from secondsight.errors import ConfigError, DataError, RunError, SecondsightError, ShapeError, UnknownName
-from secondsight.functional import blocks
-from secondsight.functional.normalise import l2, signed_power
+from secondsight.functional.pooling import blocks
+from secondsight.functional.pooling.normalise import l2, signed_power
 from secondsight.pooling.codebook import Codebook
 from secondsight.pooling.fisher import FisherNet, FisherVector
 from secondsight.pooling.mfa import MFAFV, MFAFVNet

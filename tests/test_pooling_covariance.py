@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from secondsight.errors import ConfigError
-from secondsight.functional.covariance import covariance, upper_triangle
-from secondsight.functional.matrix_sqrt import divided_difference, matrix_power, newton_schulz_sqrt
+from secondsight.functional.pooling.covariance import covariance, upper_triangle
+from secondsight.functional.pooling.matrix_sqrt import divided_difference, matrix_power, newton_schulz_sqrt
 from secondsight.pooling.covariance import ISqrtCov, MPNCov
 
 

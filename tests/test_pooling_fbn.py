@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from secondsight.errors import ConfigError
-from secondsight.functional.quadratic import quadratic, quadratic_gram, quadratic_local
-from secondsight.functional.recompute import BUDGET
+from secondsight.functional.pooling.quadratic import quadratic, quadratic_gram, quadratic_local
+from secondsight.functional.pooling.recompute import BUDGET
 from secondsight.pooling.factorized import FactorizedBilinear
 
 

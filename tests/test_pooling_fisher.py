@@ -10,8 +10,8 @@ import torch
 from sklearn.mixture import GaussianMixture
 
 from secondsight.errors import DataError
-from secondsight.functional.gaussians import log_joint_terms, quadratic_terms
-from secondsight.functional.posterior_sums import posterior_sums
+from secondsight.functional.pooling.gaussians import log_joint_terms, quadratic_terms
+from secondsight.functional.pooling.posterior_sums import posterior_sums
 from secondsight.pooling.em import fit_mixture, moments
 from secondsight.pooling.fisher import FisherNet, FisherVector
 
@@ -167,7 +167,7 @@ def test_quadratics_are_squared_distances():
 @pytest.mark.parametrize("hidden", [False, True])
 @pytest.mark.parametrize("order", [1, 2])
 def test_posterior_sums_are_those_of_a_loop_and_so_are_their_gradients(hidden, order, monkeypatch):
-    monkeypatch.setattr("secondsight.functional.posterior_sums.PIECE", 2 * 5 * D)  # two images at a time
+    monkeypatch.setattr("secondsight.functional.pooling.posterior_sums.PIECE", 2 * 5 * D)  # two images at a time
     generator = torch.Generator().manual_seed(0)
 
     def drawn(*shape):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from secondsight.errors import ConfigError
-from secondsight.functional.generalised_mean import generalised_mean
+from secondsight.functional.pooling.generalised_mean import generalised_mean
 from secondsight.pooling.simple import SMALLEST_P, GeM, Max
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from secondsight.errors import ConfigError
-from secondsight.functional.subspace import bilinear_readout, subspace_similarity, top_subspace
+from secondsight.functional.pooling.subspace import bilinear_readout, subspace_similarity, top_subspace
 from secondsight.pooling.grassmann import Grassmann, GrassmannFull
 
 

@@ -8,8 +8,8 @@ from torch.autograd import gradcheck
 from torch.nn.functional import normalize, one_hot
 
 from secondsight.errors import ConfigError, DataError, ShapeError, UnknownName
-from secondsight.functional import assignment
-from secondsight.functional.jcf import jcf
+from secondsight.functional.pooling import assignment
+from secondsight.functional.pooling.jcf import jcf
 from secondsight.pooling import JCF, build
 
 ROW = {

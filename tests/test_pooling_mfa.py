@@ -7,8 +7,8 @@ import torch
 from torch.distributions import MultivariateNormal
 
 from secondsight.errors import ConfigError, UnknownName
-from secondsight.functional import factors
-from secondsight.functional.factors import (
+from secondsight.functional.pooling import factors
+from secondsight.functional.pooling.factors import (
     Maps,
     covariances,
     information,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from secondsight.errors import ConfigError, ShapeError
-from secondsight.functional.glimpses import attention
+from secondsight.functional.pooling.glimpses import attention
 from secondsight.pooling.hadamard import Hadamard
 
 

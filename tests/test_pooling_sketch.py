@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secondsight.errors import ConfigError, UnknownName
-from secondsight.functional.sketch import (
+from secondsight.functional.pooling.sketch import (
     count_sketch,
     random_maclaurin,
     tensor_sketch,

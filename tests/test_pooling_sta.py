@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from secondsight.errors import ConfigError, DataError, ShapeError
-from secondsight.functional.shifts import half_plane, own_pair_tensors, pair_tensors, shift_sum, spread
-from secondsight.functional.tensors import half
+from secondsight.functional.pooling.codeword_tensors import half
+from secondsight.functional.pooling.shifts import half_plane, own_pair_tensors, pair_tensors, shift_sum, spread
 from secondsight.pooling.sta import ISTA, STA
 from secondsight.pooling.vlat import VLAT
 

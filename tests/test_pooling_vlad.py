@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secondsight.functional.residuals import hard_residuals, nearest_codeword, one_hot, sharpness
+from secondsight.functional.pooling.residuals import hard_residuals, nearest_codeword, one_hot, sharpness
 from secondsight.pooling.vlad import VLAD, NetVLAD
 
 D, N = 5, 4

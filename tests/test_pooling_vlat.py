@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secondsight.functional.residuals import nearest_codeword
-from secondsight.functional.tensors import half, route, routed_linear, run_grams
+from secondsight.functional.pooling.codeword_tensors import half, route, routed_linear, run_grams
+from secondsight.functional.pooling.residuals import nearest_codeword
 from secondsight.pooling.vlat import VLAT, principal_axes
 
 D, N, P = 5, 3, 2

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 import secondsight
 import train_tiny
 from secondsight import data, losses
-from secondsight.data.loader import read_image
-from secondsight.data.transforms import Resize
+from secondsight.data.loading.loader import read_image
+from secondsight.data.loading.transforms import Resize
 from secondsight.embed import embed
 from secondsight.losses import LOSSES
 from secondsight.model import Embedder

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
-from secondsight.functional.compression import principal_axes, share_projectors
+from secondsight.functional.pooling.compression import principal_axes, share_projectors
 from secondsight.model import Embedder, ModelConfig
 from secondsight.pooling import JCF, Average, Bilinear, Projected
 from secondsight.pooling.contract import Grid

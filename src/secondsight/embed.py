@@ -14,12 +14,12 @@ from rich.progress import Progress, TaskID
 from torch import nn
 
 from secondsight import files
-from secondsight.data import transforms
-from secondsight.data.batches import BatchLoader
-from secondsight.data.failures import Failures
 from secondsight.data.imageset import ImageSet
-from secondsight.data.loader import Pictures
-from secondsight.data.transforms import Transform
+from secondsight.data.loading import transforms
+from secondsight.data.loading.batches import BatchLoader
+from secondsight.data.loading.failures import Failures
+from secondsight.data.loading.loader import Pictures
+from secondsight.data.loading.transforms import Transform
 from secondsight.errors import ConfigError, DataError, RunError
 from secondsight.model import Embedder
 from secondsight.progress import bar

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
+import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import tomli_w
 import torch
 from jaxtyping import Bool, Float
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -17,16 +18,10 @@ from torch import Tensor, nn
 from secondsight import backbones, files, pooling
 from secondsight.backbones import Backbone
 from secondsight.errors import ConfigError, SecondsightError, WeightsError, nearest
-from secondsight.functional.pairs import unit_parts
+from secondsight.functional.losses.pairs import unit_parts
 from secondsight.pooling import POOLINGS, Pooling, family
 from secondsight.pooling.contract import Features, Grid
 from secondsight.reduction import Reduction
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # pyright: ignore[reportMissingImports]
-import tomli_w
 
 CONFIG, WEIGHTS = "config.toml", "model.safetensors"
 

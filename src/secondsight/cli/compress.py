@@ -96,7 +96,7 @@ def _sample(model, pictures, count: int, seed: int):
     import numpy as np
 
     from secondsight.compress import Sample
-    from secondsight.data.loader import Loader
+    from secondsight.data.loading.loader import Loader
     from secondsight.embed import look
     from secondsight.progress import track
 
@@ -112,7 +112,7 @@ def _recalls(large, small, pictures) -> list[dict]:
 
     from secondsight.embed import embed
     from secondsight.evaluate import retrieval
-    from secondsight.functional.compression import from_bits, to_bits, to_int8
+    from secondsight.functional.pooling.compression import from_bits, to_bits, to_int8
 
     def row(name: str, vectors, labels, size: int) -> dict:
         report = retrieval(vectors, labels)

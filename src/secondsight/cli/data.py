@@ -17,9 +17,9 @@ from rich.table import Table
 from secondsight.errors import ConfigError
 
 if TYPE_CHECKING:
-    from secondsight.data.sources import Dataset
-    from secondsight.data.summary import Spread, Stats
-    from secondsight.data.verifying import Report
+    from secondsight.data.readers.registry import Dataset
+    from secondsight.data.statistics import Spread, Stats
+    from secondsight.data.verification import Report
 
 app = typer.Typer(no_args_is_help=True, help="List, get, verify and look at datasets, and at the cache of features.")
 
@@ -37,7 +37,7 @@ def list_datasets(
     as_json: bool = AS_JSON,
 ) -> None:
     """The datasets that are known by name, their splits, and where they come from."""
-    from secondsight.data.sources import DATASETS
+    from secondsight.data.readers.registry import DATASETS
 
     rows = [_row(dataset, check) for dataset in DATASETS.values()]
     if as_json:
@@ -58,7 +58,7 @@ def list_datasets(
 
 
 def _row(dataset: Dataset, check: bool) -> dict[str, Any]:
-    from secondsight.data.download import answers
+    from secondsight.data.fetch.download import answers
 
     urls = [url for archive in dataset.archives for url in archive.urls]
     return {
@@ -103,7 +103,7 @@ def get_dataset(
     as_json: bool = AS_JSON,
 ) -> None:
     """Download a dataset, or unpack archives you have, and check that it is whole. Interrupted downloads continue."""
-    from secondsight.data.getting import get
+    from secondsight.data.fetch.dataset import get
 
     images = get(name, root=root, urls=url, files=from_file, checksum=not no_checksum, force=force, keep=keep)
     if as_json:
@@ -124,7 +124,7 @@ def verify_dataset(
     as_json: bool = AS_JSON,
 ) -> None:
     """Look for what is wrong: counts, missing and broken files, labels, splits. Ends with 1 when there is an error."""
-    from secondsight.data.verifying import verify
+    from secondsight.data.verification import verify
 
     report = verify(data, decode=decode, duplicates=duplicates)
     _print_json(report.to_dict()) if as_json else _show_report(report)
@@ -166,7 +166,7 @@ def dataset_stats(
     as_json: bool = AS_JSON,
 ) -> None:
     """Images, classes, images per class, sizes and kinds of files."""
-    from secondsight.data.summary import stats
+    from secondsight.data.statistics import stats
 
     figures = stats(data, split=split, sample=sample, duplicates=duplicates)
     _print_json(figures.to_dict()) if as_json else _show_stats(figures)
@@ -228,7 +228,7 @@ def feature_cache(
     as_json: bool = AS_JSON,
 ) -> None:
     """What the frozen-feature cache holds, and how to make room: --keep 10GB. What is removed is computed again."""
-    from secondsight.data.cache import FeatureCache, default_directory, size
+    from secondsight.data.cache.feature_cache import FeatureCache, default_directory, size
 
     cache = FeatureCache(directory or default_directory())
     removed = [] if keep is None else cache.prune(_bytes(keep))

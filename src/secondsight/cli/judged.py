@@ -84,7 +84,7 @@ def from_model(
     strict: bool,
 ) -> Judged:
     """Embed the images, without those that cannot be read."""
-    from secondsight.data.transforms import build
+    from secondsight.data.loading.transforms import build
     from secondsight.embed import embed
 
     images.require_labels()
@@ -148,7 +148,7 @@ def _pictures(images: ImageSet, indices: np.ndarray) -> Callable[[int], bytes | 
     def picture(row: int) -> bytes | None:
         from PIL import Image, ImageOps
 
-        from secondsight.data.decode import DecodeError, decode
+        from secondsight.data.loading.decode import DecodeError, decode
 
         try:
             pixels = decode(images.path(int(indices[row])), target=2 * THUMBNAIL)

@@ -18,8 +18,8 @@ from secondsight.errors import ConfigError, UnknownName
 from secondsight.evaluate.bootstrap import Resample, intervals
 from secondsight.evaluate.inputs import Array, as_indices, as_ks, as_labels, as_vectors, check_classes
 from secondsight.evaluate.report import ClassFigures, Interval, Label, Report
-from secondsight.functional.ranks import positive_ranks
-from secondsight.functional.similarity import METRICS, Metric
+from secondsight.functional.ranking.ranks import positive_ranks
+from secondsight.functional.ranking.similarity import METRICS, Metric
 from secondsight.progress import bar
 
 

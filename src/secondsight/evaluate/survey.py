@@ -15,7 +15,7 @@ from torch import Tensor
 
 from secondsight.evaluate.inputs import Array, as_indices, as_labels, as_vectors
 from secondsight.evaluate.report import Report
-from secondsight.functional.similarity import Metric
+from secondsight.functional.ranking.similarity import Metric
 
 PAIRS = 100_000_000
 BLOCK = 8_000_000  # similarities that are held at once

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, DataError, ShapeError
-from secondsight.functional.pairs import unit, unit_parts
+from secondsight.functional.losses.pairs import unit, unit_parts
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from secondsight.errors import ConfigError, UnknownName
-from secondsight.functional.boosting import boosted_deviance, cascaded_contrastive, co_activation
-from secondsight.functional.pairs import unit
+from secondsight.functional.losses.boosting import boosted_deviance, cascaded_contrastive, co_activation
+from secondsight.functional.losses.pairs import unit
 from secondsight.losses.contract import Expects, Loss, Part, cut, require_positive
 
 

@@ -9,9 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from secondsight.errors import ConfigError
-from secondsight.functional import class_tree
-from secondsight.functional.pairs import unit
-from secondsight.functional.triplets import hierarchical_triplets
+from secondsight.functional.losses import class_tree
+from secondsight.functional.losses.pairs import unit
+from secondsight.functional.losses.triplets import hierarchical_triplets
 from secondsight.losses.contract import Expects, Loss
 
 

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from secondsight.functional.pairs import euclidean, unit
-from secondsight.functional.sampling import distance_weighted_triplets
+from secondsight.functional.losses.pairs import euclidean, unit
+from secondsight.functional.losses.sampling import distance_weighted_triplets
 from secondsight.losses.contract import Expects, Loss, nothing, require_positive
 
 

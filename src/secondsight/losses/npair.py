@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from secondsight.errors import DataError, UnknownName
-from secondsight.functional.pairs import mean_or_zero, pair_masks, unit
+from secondsight.functional.losses.pairs import mean_or_zero, pair_masks, unit
 from secondsight.losses.contract import Expects, Loss, require_positive
 
 

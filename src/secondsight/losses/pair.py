@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from secondsight.functional.boosting import binomial_deviance
-from secondsight.functional.histogram import histogram_loss
-from secondsight.functional.pairs import euclidean, mean_or_zero, pair_masks, unit
+from secondsight.functional.losses.boosting import binomial_deviance
+from secondsight.functional.losses.histogram import histogram_loss
+from secondsight.functional.losses.pairs import euclidean, mean_or_zero, pair_masks, unit
 from secondsight.losses.contract import Expects, Loss, require_positive
 
 

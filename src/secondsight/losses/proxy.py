@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
-from secondsight.functional.pairs import unit
+from secondsight.functional.losses.pairs import unit
 from secondsight.losses.contract import Expects, Loss, require_positive
 
 

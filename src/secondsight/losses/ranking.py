@@ -5,8 +5,8 @@ from __future__ import annotations
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from secondsight.functional.pairs import unit
-from secondsight.functional.smooth_ap import smooth_ap
+from secondsight.functional.losses.pairs import unit
+from secondsight.functional.losses.smooth_ap import smooth_ap
 from secondsight.losses.contract import Expects, Loss, require_positive
 
 

@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from secondsight.errors import UnknownName
-from secondsight.functional.pairs import unit
-from secondsight.functional.triplets import all_triplets, hardest_semihard_triplets, semihard_triplets
+from secondsight.functional.losses.pairs import unit
+from secondsight.functional.losses.triplets import all_triplets, hardest_semihard_triplets, semihard_triplets
 from secondsight.losses.contract import Expects, Loss, require_positive
 
 

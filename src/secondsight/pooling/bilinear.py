@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, ShapeError
-from secondsight.functional.bilinear import bilinear_local, outer_sum_by_codeword
-from secondsight.functional.normalise import sqrt_l2
+from secondsight.functional.pooling.bilinear import bilinear_local, outer_sum_by_codeword
+from secondsight.functional.pooling.normalise import sqrt_l2
 from secondsight.pooling.codewords import Codewords
 from secondsight.pooling.contract import Features, Grid, Pooling
 from secondsight.pooling.fitting import sample

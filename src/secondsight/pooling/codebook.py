@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, RunError, ShapeError, UnknownName
-from secondsight.functional.blocks import BLOCK_NORMALISATIONS, normalise_blocks
-from secondsight.functional.precision import full_precision
+from secondsight.functional.pooling.blocks import BLOCK_NORMALISATIONS, normalise_blocks
+from secondsight.functional.pooling.full_precision import full_precision
 from secondsight.pooling.contract import Features, Grid, Pooling
 from secondsight.pooling.em import Mixture, fit_mixture
 from secondsight.pooling.fitting import sample

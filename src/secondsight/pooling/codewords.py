@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
-from secondsight.functional import assignment
+from secondsight.functional.pooling import assignment
 from secondsight.pooling.contract import Features
 from secondsight.pooling.fitting import kmeans, sample
 

@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from secondsight.errors import ConfigError
-from secondsight.functional.normalise import normalisation
-from secondsight.functional.precision import full_precision
-from secondsight.functional.sketch import (
+from secondsight.functional.pooling.full_precision import full_precision
+from secondsight.functional.pooling.normalise import normalisation
+from secondsight.functional.pooling.sketch import (
     random_maclaurin,
     random_maclaurin_local,
     tensor_sketch,

@@ -15,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from secondsight.errors import DataError, ShapeError
-from secondsight.functional.factors import covariances, mfa_posteriors, weighted_moments
-from secondsight.functional.residuals import nearest_codeword
+from secondsight.functional.pooling.factors import covariances, mfa_posteriors, weighted_moments
+from secondsight.functional.pooling.residuals import nearest_codeword
 from secondsight.pooling.contract import Features
 from secondsight.pooling.fitting import chunks, kmeans, sample
 from secondsight.progress import bar

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
-from secondsight.functional.quadratic import quadratic, quadratic_flops, quadratic_local
+from secondsight.functional.pooling.quadratic import quadratic, quadratic_flops, quadratic_local
 from secondsight.pooling.contract import Grid, Pooling
 from secondsight.pooling.naming import numbers
 

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from secondsight.functional.gaussians import fisher_scores, fisher_terms, log_joint_terms, quadratic_terms
-from secondsight.functional.posterior_sums import posterior_sums, posteriors
+from secondsight.functional.pooling.gaussians import fisher_scores, fisher_terms, log_joint_terms, quadratic_terms
+from secondsight.functional.pooling.posterior_sums import posterior_sums, posteriors
 from secondsight.pooling.codebook import (
     FIT_POINTS,
     FLOOR,

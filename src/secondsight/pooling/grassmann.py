@@ -12,9 +12,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
-from secondsight.functional.covariance import upper_triangle
-from secondsight.functional.precision import full_precision
-from secondsight.functional.subspace import bilinear_readout, top_subspace
+from secondsight.functional.pooling.covariance import upper_triangle
+from secondsight.functional.pooling.full_precision import full_precision
+from secondsight.functional.pooling.subspace import bilinear_readout, top_subspace
 from secondsight.pooling.compact_bilinear import signs
 from secondsight.pooling.contract import Features, Grid, Pooling
 from secondsight.pooling.naming import numbers

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, ShapeError
-from secondsight.functional.glimpses import attention, embedded, glimpses
+from secondsight.functional.pooling.glimpses import attention, embedded, glimpses
 from secondsight.pooling.contract import Features, Grid, Pooling
 from secondsight.pooling.fitting import sample
 from secondsight.pooling.naming import numbers

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, DataError, ShapeError, UnknownName
-from secondsight.functional.jcf import jcf, jcf_local
+from secondsight.functional.pooling.jcf import jcf, jcf_local
 from secondsight.pooling.codewords import Assigned, Codewords
 from secondsight.pooling.contract import Features, Grid, Pooling
 from secondsight.pooling.ending import Ending

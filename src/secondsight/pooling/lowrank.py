@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, ShapeError
-from secondsight.functional.quadratic import quadratic, quadratic_flops, quadratic_local
+from secondsight.functional.pooling.quadratic import quadratic, quadratic_flops, quadratic_local
 from secondsight.pooling.contract import Features, Grid, Pooling
 from secondsight.pooling.naming import numbers
 from secondsight.pooling.principal import main_directions

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, UnknownName
-from secondsight.functional.factors import (
+from secondsight.functional.pooling.factors import (
     covariances,
     information,
     mfa_maps,
@@ -19,7 +19,7 @@ from secondsight.functional.factors import (
     mfa_scores,
     posterior_moments,
 )
-from secondsight.functional.residuals import masked
+from secondsight.functional.pooling.residuals import masked
 from secondsight.pooling.codebook import (
     FIT_POINTS,
     FLOOR,

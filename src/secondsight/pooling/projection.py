@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, DataError, RunError, UnknownName
-from secondsight.functional.normalise import normalisation
+from secondsight.functional.pooling.normalise import normalisation
 from secondsight.pooling.contract import Features, Grid, Pooling
 from secondsight.pooling.principal import PCA
 from secondsight.progress import track

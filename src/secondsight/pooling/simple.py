@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
-from secondsight.functional.generalised_mean import generalised_mean
-from secondsight.functional.precision import full_precision
+from secondsight.functional.pooling.full_precision import full_precision
+from secondsight.functional.pooling.generalised_mean import generalised_mean
 from secondsight.pooling.contract import Grid, Pooling
 from secondsight.pooling.naming import numbers
 

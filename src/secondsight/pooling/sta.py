@@ -15,10 +15,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from secondsight.errors import ConfigError, DataError, ShapeError
-from secondsight.functional.normalise import l2
-from secondsight.functional.residuals import nearest_codeword
-from secondsight.functional.shifts import half_plane, local_pair_tensors, own_pair_tensors, spread
-from secondsight.functional.tensors import own_linear, route, routed_linear, unrouted
+from secondsight.functional.pooling.codeword_tensors import own_linear, route, routed_linear, unrouted
+from secondsight.functional.pooling.normalise import l2
+from secondsight.functional.pooling.residuals import nearest_codeword
+from secondsight.functional.pooling.shifts import half_plane, local_pair_tensors, own_pair_tensors, spread
 from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, set_values
 from secondsight.pooling.contract import Features, Grid
 from secondsight.pooling.fitting import kmeans

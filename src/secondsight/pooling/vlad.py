@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
-from secondsight.functional.posterior_sums import posterior_sums, posteriors
-from secondsight.functional.residuals import (
+from secondsight.functional.pooling.posterior_sums import posterior_sums, posteriors
+from secondsight.functional.pooling.residuals import (
     hard_residuals,
     local_residuals,
     nearest_codeword,

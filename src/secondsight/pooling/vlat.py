@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from secondsight.functional.residuals import nearest_codeword, one_hot
-from secondsight.functional.tensors import Routes, half, own_linear, route, routed_linear, run_grams
+from secondsight.functional.pooling.codeword_tensors import Routes, half, own_linear, route, routed_linear, run_grams
+from secondsight.functional.pooling.residuals import nearest_codeword, one_hot
 from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, set_values
 from secondsight.pooling.contract import Features, Grid
 from secondsight.pooling.fitting import kmeans

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import itertools
 import re
-import sys
+import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,11 +41,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from secondsight.errors import ConfigError, SecondsightError, UnknownName, nearest
 from secondsight.train import reading, shipped
 from secondsight.train.recipe import Recipe
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # pyright: ignore[reportMissingImports]
 
 _HERE = Path(__file__).resolve()
 _PLACES = tuple(_HERE.parents[up] / "recipes" / "tables" for up in (1, 3))  # in a wheel; in the repository

@@ -13,7 +13,7 @@ from lightning_fabric import Fabric
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from secondsight import losses
-from secondsight.data.samplers import BatchSampler
+from secondsight.data.loading.samplers import BatchSampler
 from secondsight.errors import ConfigError
 from secondsight.losses import Loss
 from secondsight.model import Embedder

@@ -86,7 +86,7 @@ def newest(folder: Path, *, say: Callable[[str], None]) -> Checkpoint | None:
     for path in found:
         try:
             return load(path)
-        except Damaged as damage:  # noqa: PERF203 two checkpoints at most
+        except Damaged as damage:
             say(f"checkpoint {path.name} is damaged ({damage}); falling back to the one before it")
     if found:
         raise RunError(

@@ -14,9 +14,9 @@ import torch
 
 from secondsight import losses
 from secondsight.data import ImageSet
-from secondsight.data.batches import BatchLoader
-from secondsight.data.loader import Pictures
-from secondsight.data.samplers import Sequential
+from secondsight.data.loading.batches import BatchLoader
+from secondsight.data.loading.loader import Pictures
+from secondsight.data.loading.samplers import Sequential
 from secondsight.train import feeding, sets
 from secondsight.train.assembly import Parts, assemble, make_fabric
 from secondsight.train.display import Display

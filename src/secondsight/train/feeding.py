@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from secondsight.data import ImageSet, transforms
-from secondsight.data.batches import BatchLoader, Rows
-from secondsight.data.cache import FeatureCache, default_directory
-from secondsight.data.loader import Pictures
-from secondsight.data.samplers import Sequential
-from secondsight.data.transforms import Transform
+from secondsight.data import ImageSet
+from secondsight.data.cache.feature_cache import FeatureCache, default_directory
+from secondsight.data.loading import transforms
+from secondsight.data.loading.batches import BatchLoader, Rows
+from secondsight.data.loading.loader import Pictures
+from secondsight.data.loading.samplers import Sequential
+from secondsight.data.loading.transforms import Transform
 from secondsight.errors import ConfigError
 from secondsight.model import Embedder
 from secondsight.progress import track

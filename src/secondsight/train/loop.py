@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from secondsight.data.batches import Batch, BatchLoader, Rows
-from secondsight.data.neighbours import Neighbours
+from secondsight.data.loading.batches import Batch, BatchLoader, Rows
+from secondsight.data.loading.neighbours import Neighbours
 from secondsight.errors import DataError, RunError
 from secondsight.train import checkpoint, optimisers, resume, schedule, validation
 from secondsight.train.assembly import Parts

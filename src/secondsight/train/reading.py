@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import sys
+import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,6 @@ from pydantic import BaseModel, ValidationError
 
 from secondsight.errors import ConfigError, SecondsightError, nearest
 from secondsight.train.recipe import Recipe
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # pyright: ignore[reportMissingImports]
 
 
 def read(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from secondsight.data.transforms import TRANSFORMS
+from secondsight.data.loading.transforms import TRANSFORMS
 from secondsight.errors import ConfigError, UnknownName
 from secondsight.losses import LOSSES
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from secondsight import files
-from secondsight.data.batches import BatchLoader
+from secondsight.data.loading.batches import BatchLoader
 from secondsight.model import load, mean
 from secondsight.train.rundir import read_metrics
 from secondsight.train.step import Network
@@ -93,7 +93,7 @@ def thumbnail(path: Path, *, size: int = 160) -> bytes | None:
     """A small JPEG of an image."""
     from PIL import Image
 
-    from secondsight.data.decode import DecodeError, decode
+    from secondsight.data.loading.decode import DecodeError, decode
 
     try:
         image = Image.fromarray(decode(path, target=size))

@@ -9,8 +9,8 @@ import numpy as np
 
 from secondsight import data
 from secondsight.data import ImageSet
-from secondsight.data.neighbours import Neighbours
-from secondsight.data.samplers import BatchSampler, ClassBalanced
+from secondsight.data.loading.neighbours import Neighbours
+from secondsight.data.loading.samplers import BatchSampler, ClassBalanced
 from secondsight.errors import ConfigError, DataError
 from secondsight.losses import Loss
 from secondsight.train.recipe import Recipe

@@ -9,8 +9,8 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from secondsight.data.batches import BatchLoader, Rows
-from secondsight.data.samplers import Sequential
+from secondsight.data.loading.batches import BatchLoader, Rows
+from secondsight.data.loading.samplers import Sequential
 from secondsight.evaluate import retrieval
 from secondsight.model import mean
 from secondsight.train.step import Network, gather

@@ -1,0 +1,1 @@
+"""Datasets from the network: downloads, archives, and the folder they become."""

@@ -1,0 +1,196 @@
+"""Batch samplers: which images each training step sees. Deterministic, sharded without overlap, resumable mid-epoch.
+
+    Sequential      in order, each image once: evaluation
+    ClassBalanced   P classes × K images: what metric-learning losses need
+    Neighbours      anchor classes with their nearest ones (in ``neighbours``): hierarchical triplet loss
+
+All of them know the whole epoch in advance: ``sampler[b]`` is this process's share of global batch b. The global
+batches are the same whatever the number of processes; process r of W gets the r-th of W equal parts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from secondsight.data.loading import batch_plan as planning
+from secondsight.errors import ConfigError, DataError, RunError
+
+Plan: TypeAlias = "Sequence[np.ndarray] | np.ndarray"
+"""Global batches, each an array of image numbers of any shape."""
+
+
+class BatchSampler:
+    """What all samplers share: an epoch, a position in it, and this process's share of every batch."""
+
+    def __init__(self, *, seed: int, rank: int, world_size: int):
+        if not 0 <= rank < world_size:
+            raise ConfigError(
+                f"{type(self).__name__}: rank {rank} is not one of {world_size} processes (0 … {world_size - 1})"
+            )
+        self.seed = seed
+        self.rank = rank
+        self.world_size = world_size
+        self.epoch = 0
+        self.position = 0  # batches of this epoch that have been handed out
+        self._resume = 0
+        self._planned: tuple[object, Plan] | None = None
+
+    def plan(self, epoch: int) -> Plan:
+        """The global batches of an epoch."""
+        raise NotImplementedError
+
+    def identity(self) -> dict[str, Any]:
+        """What must be equal for a saved position to mean the same batch. The number of processes need not be."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        """Batches in an epoch, those already handed out included."""
+        return len(self._batches())
+
+    def __getitem__(self, batch: int) -> np.ndarray:
+        """The image numbers of this process in global batch ``batch``; empty when a short last batch leaves it none."""
+        return np.array_split(np.asarray(self._batches()[batch]).reshape(-1), self.world_size)[self.rank]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """The batches of the epoch; once after ``load_state_dict``, only those that the saved run had not had."""
+        for batch in range(self.begin(), len(self)):
+            self.position = batch + 1  # before the batch is used: a state that is saved meanwhile goes on after it
+            yield self[batch]
+
+    def begin(self) -> int:
+        """Where to start: 0, or once after ``load_state_dict`` the restored position."""
+        start, self._resume = self._resume, 0
+        self.position = start
+        return start
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of another epoch; of the epoch we are in already, a restored position is kept."""
+        if epoch < 0:
+            raise ConfigError(f"{type(self).__name__}: epoch must be 0 or more, got {epoch}")
+        if epoch != self.epoch:
+            self.epoch, self.position, self._resume = epoch, 0, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "position": self.position, "identity": self.identity()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        saved, own = state["identity"], self.identity()
+        if changed := sorted(k for k in {*saved, *own} if saved.get(k) != own.get(k)):
+            what = ", ".join(f"{k} was {saved.get(k)}, is {own.get(k)}" for k in changed)
+            raise RunError(
+                f"{type(self).__name__}: the saved position belongs to other batches ({what}); use the same data "
+                "and settings to go on, or start a new run"
+            )
+        self.epoch = int(state["epoch"])
+        self.position = self._resume = int(state["position"])
+
+    def _batches(self) -> Plan:
+        if self._planned is None or self._planned[0] != self.epoch:
+            self._planned = (self.epoch, self.plan(self.epoch))
+        return self._planned[1]
+
+
+class Sequential(BatchSampler):
+    """0 … n − 1 in order, each once. ``batch_size`` counts the images of all processes together."""
+
+    def __init__(self, n: int, batch_size: int, *, rank: int = 0, world_size: int = 1):
+        super().__init__(seed=0, rank=rank, world_size=world_size)
+        self.n, self.batch_size = n, at_least_one("batch_size", batch_size)
+
+    def plan(self, epoch: int) -> list[np.ndarray]:
+        return planning.plain(self.n, self.batch_size, 0, 0, shuffle=False, drop_last=False)
+
+    def identity(self) -> dict[str, Any]:
+        return {"kind": "Sequential", "n": self.n, "batch_size": self.batch_size}
+
+
+class ClassBalanced(BatchSampler):
+    """P×K batches: ``classes_per_batch`` different classes, ``images_per_class`` images of each.
+
+    The rules, for a class with n images and m = ⌈n / K⌉ chunks of K:
+
+    - No class is twice in a batch, and no image twice unless its class has fewer than K: then its images are repeated
+      as evenly as they go (a class of one image is its own positive: without augmentation it only serves as a negative;
+      ``min_images=2`` leaves such classes out).
+    - No image of a class comes again before all of its class have come.
+    - ``balance="images"`` (default): an epoch has ⌈Σ m / P⌉ batches and shows every image once, a few more than once to
+      fill the last chunk of a class and the last batch. A class with more chunks than the epoch has batches cannot: it
+      goes on in the next epoch where it stopped, and its places go to the classes with the fewest visits.
+    - ``balance="classes"``: an epoch has as many batches as the images fill, and every class is visited equally often,
+      to one visit; all go on in the next epoch where they stopped.
+    - The visits of a class are spread evenly over the epoch; with classes of one size, all come before any comes again.
+    """
+
+    def __init__(
+        self,
+        labels: np.ndarray,
+        classes_per_batch: int,
+        images_per_class: int,
+        *,
+        seed: int = 0,
+        balance: Literal["images", "classes"] = "images",
+        min_images: int = 1,
+        rank: int = 0,
+        world_size: int = 1,
+    ):
+        super().__init__(seed=seed, rank=rank, world_size=world_size)
+        if balance not in ("images", "classes"):
+            raise ConfigError(f"ClassBalanced: balance is 'images' or 'classes', got {balance!r}")
+        self.classes_per_batch = at_least_one("classes_per_batch", classes_per_batch)
+        self.images_per_class = at_least_one("images_per_class", images_per_class)
+        self.balance = balance
+        self.classes = classes_of(labels, classes_per_batch, min_images, world_size)
+
+    def plan(self, epoch: int) -> np.ndarray:
+        return planning.balanced(
+            self.classes,
+            self.classes_per_batch,
+            self.images_per_class,
+            self.seed,
+            epoch,
+            by_class=self.balance == "classes",
+        )
+
+    def identity(self) -> dict[str, Any]:
+        shape = {"classes_per_batch": self.classes_per_batch, "images_per_class": self.images_per_class}
+        return {
+            "kind": "ClassBalanced",
+            **shape,
+            "balance": self.balance,
+            "seed": self.seed,
+            "labels": digest_of(self.classes),
+        }
+
+
+def at_least_one(name: str, value: int) -> int:
+    if value < 1:
+        raise ConfigError(f"{name} must be at least 1, got {value}")
+    return value
+
+
+def classes_of(labels: np.ndarray, per_batch: int, min_images: int, world_size: int) -> planning.Classes:
+    labels = np.asarray(labels)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise DataError(f"labels must be whole numbers, one per image, got {labels.dtype} of shape {labels.shape}")
+    classes = planning.by_label(labels, min_images=min_images)
+    if len(classes) < per_batch:
+        least = f" with {min_images} images or more" if min_images > 1 else ""
+        raise ConfigError(
+            f"a batch of {per_batch} different classes needs as many, but there are {len(classes)}{least}; "
+            f"lower classes_per_batch to {len(classes)} or less"
+        )
+    if per_batch % world_size:
+        raise ConfigError(
+            f"{per_batch} classes per batch cannot be shared equally by {world_size} processes; "
+            f"use {max(1, per_batch // world_size) * world_size}"
+        )
+    return classes
+
+
+def digest_of(classes: planning.Classes) -> str:
+    content = np.concatenate([classes.counts, classes.images]).astype("<i8").tobytes()
+    return hashlib.blake2b(content, digest_size=8).hexdigest()

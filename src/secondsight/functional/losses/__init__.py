@@ -1,0 +1,1 @@
+"""Pure functions behind the losses."""

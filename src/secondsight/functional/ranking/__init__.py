@@ -1,0 +1,1 @@
+"""Pure functions behind retrieval metrics: similarities, ranks and counts."""
