@@ -27,26 +27,26 @@ from secondsight.functional.pooling.compression import from_bits, to_bits, to_in
 from secondsight.memory import keep_freed
 from secondsight.model import Embedder
 from secondsight.progress import track
-from secondsight.train import feeding, reading
+from secondsight.train import inputs, recipe_file
 from secondsight.train.sets import open_sets
 
 
 def stored(run: Path, images: int) -> tuple[Sample, Sample, np.ndarray]:
     """Features of some training images and of all judging ones, from the cache that the run has used; the labels."""
-    recipe, model = reading.read(run / "config.toml"), load(run / "best")
+    recipe, model = recipe_file.read(run / "config.toml"), load(run / "best")
     sets = open_sets(recipe)
     assert sets.validation is not None
-    feeds = feeding.build(recipe, sets, model, device=torch.device("cpu"), say=console.print)
-    if not feeds.cached or not feeds.validation:
+    made = inputs.build(recipe, sets, model, device=torch.device("cpu"), say=console.print)
+    if not made.cached or not made.validation:
         raise SystemExit(f"{run} was not trained on stored features")
-    grid = model.backbone.grid(*feeds.size)
-    chosen = np.sort(np.random.default_rng(0).permutation(len(feeds.plain))[:images])
+    grid = model.backbone.grid(*made.size)
+    chosen = np.sort(np.random.default_rng(0).permutation(len(made.plain))[:images])
 
     def some(rows, which: np.ndarray) -> Sample:
         return Sample([torch.from_numpy(rows[part]) for part in np.array_split(which, -(-len(which) // 64))], grid)
 
     labels = np.asarray(sets.validation.require_labels())
-    return some(feeds.plain, chosen), some(feeds.validation[0], np.arange(len(labels))), labels
+    return some(made.plain, chosen), some(made.validation[0], np.arange(len(labels))), labels
 
 
 def figures(large: Embedder, direct: Embedder, sample: Sample, judge: Sample, labels: np.ndarray, steps: int):

@@ -20,12 +20,12 @@ from torch import Tensor
 
 import secondsight
 from measure import console, table
-from secondsight.data.loading.batches import BatchLoader, Rows
+from secondsight.data.loading.batches import BatchLoader, RowSource
 from secondsight.data.loading.samplers import Sequential
 from secondsight.memory import keep_freed
 from secondsight.model import Embedder
 from secondsight.progress import track
-from secondsight.train import feeding, reading, validation
+from secondsight.train import inputs, recipe_file, validation
 from secondsight.train.sets import open_sets
 from secondsight.train.step import seed_everything
 
@@ -40,7 +40,7 @@ HEADS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @torch.no_grad()
-def seen(model: Embedder, rows: Rows, *, cached: bool, what: str) -> Tensor:
+def seen(model: Embedder, rows: RowSource, *, cached: bool, what: str) -> Tensor:
     """Local features of all images."""
     look = model.backbone.live_part if cached else model.backbone
     loader = BatchLoader(rows, batches=Sequential(len(rows), 64))
@@ -61,14 +61,14 @@ def main() -> None:
         console.print("needs a trained model, see --help")
         return
     keep_freed()
-    recipe, trained = reading.read(run / "config.toml"), secondsight.load(run / "best")
+    recipe, trained = recipe_file.read(run / "config.toml"), secondsight.load(run / "best")
     sets = open_sets(recipe)
-    feeds = feeding.build(recipe, sets, trained, device=torch.device("cpu"), say=console.print)
-    if sets.validation is None or not feeds.validation:
+    made = inputs.build(recipe, sets, trained, device=torch.device("cpu"), say=console.print)
+    if sets.validation is None or not made.validation:
         raise SystemExit(f"{run} held no classes out")
-    taught = seen(trained, feeds.plain, cached=feeds.cached, what="images that taught")
-    judging = seen(trained, feeds.validation[0], cached=feeds.cached, what="images that judge")
-    labels, grid = sets.validation.require_labels(), trained.backbone.grid(*feeds.size)
+    taught = seen(trained, made.plain, cached=made.cached, what="images that taught")
+    judging = seen(trained, made.validation[0], cached=made.cached, what="images that judge")
+    labels, grid = sets.validation.require_labels(), trained.backbone.grid(*made.size)
     shown = table(f"R@1 on classes never seen, backbone of {run.name}", "head", "R@1")
     shown.add_row("as trained", f"{recall(trained, judging, labels, grid):.1f}")
     for name, (pooling, options) in HEADS.items():
@@ -81,7 +81,7 @@ def main() -> None:
             norm_exponent=0.0,
             pooling_options=options,
         ).eval()
-        model.fit_features(taught.split(64), grid=grid, seed=recipe.train.seed)
+        model.fit(taught.split(64), grid=grid, seed=recipe.train.seed)
         shown.add_row(name, f"{recall(model, judging, labels, grid):.1f}")
     console.print(shown)
 

@@ -17,8 +17,8 @@ from measure import console, table, verdict
 from secondsight.extras import require
 from secondsight.losses import LOSSES
 from secondsight.memory import keep_freed
-from secondsight.train import reading, shipped, train
-from secondsight.train.rundir import read_metrics
+from secondsight.train import recipe_file, shipped_recipes, train
+from secondsight.train.run_directory import read_metrics
 
 OPTIONS = {
     "bier": ["loss.options.alpha=10.0", "loss.options.cost=2.0"],
@@ -50,7 +50,7 @@ def emoji_table(path: Path, classes: int) -> Path:
 
 def history(words: list[str], out: Path) -> list[float]:
     """Recall@1 on the held-out classes in per cent, first before training, then as it goes on."""
-    train(reading.read(shipped.find("quick-frozen"), words), out, quiet=True)
+    train(recipe_file.read(shipped_recipes.find("quick-frozen"), words), out, quiet=True)
     return [100 * row["recall@1"] for row in read_metrics(out / "metrics.jsonl") if row["kind"] == "validation"]
 
 
@@ -70,7 +70,7 @@ def main() -> None:
             f"data.path='{emoji_table(place / 'emoji.csv', classes)}'",
             f"data.cache_dir='{place / 'cache'}'",
             "data.transform=resize",
-            "data.size=72",
+            "model.size=72",
             "model.freeze=blocks4",
             f"model.pooling={options.pooling}",
             "model.pooling_options={ start = 'square', power = 0.5, whiten = 0.25, width = 640 }",

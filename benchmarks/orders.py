@@ -27,7 +27,7 @@ from secondsight.data.loading.batches import BatchLoader
 from secondsight.data.loading.samplers import Sequential
 from secondsight.memory import keep_freed
 from secondsight.progress import track
-from secondsight.train import feeding, reading, shipped
+from secondsight.train import inputs, recipe_file, shipped_recipes
 from secondsight.train.assembly import build_model
 from secondsight.train.sets import Sets, open_sets
 
@@ -82,13 +82,15 @@ def recall(similarity: Tensor, labels: Tensor) -> float:
 def features(data: str, weights: str | None) -> tuple[Tensor, Tensor]:
     """VGG16's local features of every second held-out class, and the labels."""
     words = [f"data.path={data}", "model.freeze=all", "validation.share=0.5"]
-    recipe = reading.read(shipped.find("cub-vgg16-jcf-32-8"), words + ([f"model.weights={weights}"] if weights else []))
+    recipe = recipe_file.read(
+        shipped_recipes.find("cub-vgg16-jcf-32-8"), words + ([f"model.weights={weights}"] if weights else [])
+    )
     sets = open_sets(recipe)
     assert sets.validation is not None
     judging = sets.validation.select_classes(range(0, len(sets.validation.classes), 2))
     model, _ = build_model(recipe, len(sets.train.classes))
-    feeds = feeding.build(recipe, Sets(judging, None), model, device=torch.device("cpu"), say=console.print)
-    loader = BatchLoader(feeds.train, batches=Sequential(len(feeds.train), 64))
+    made = inputs.build(recipe, Sets(judging, None), model, device=torch.device("cpu"), say=console.print)
+    loader = BatchLoader(made.train, batches=Sequential(len(made.train), 64))
     seen = [model.backbone.live_part(batch.images) for batch in loader]
     return torch.cat(seen), torch.tensor(judging.require_labels())
 

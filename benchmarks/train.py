@@ -24,12 +24,12 @@ from PIL import Image
 from measure import console, in_fresh_process, table, verdict
 from secondsight import backbones
 from secondsight.memory import keep_freed
-from secondsight.train import reading
+from secondsight.train import recipe_file
 from secondsight.train.assembly import Parts, assemble, make_fabric
-from secondsight.train.display import Display
 from secondsight.train.loop import Loop
 from secondsight.train.recipe import Recipe
-from secondsight.train.rundir import RunDirectory
+from secondsight.train.run_directory import RunDirectory
+from secondsight.train.terminal import Display
 
 
 def write_pictures(root: Path, *, classes: int, images: int) -> Path:
@@ -53,7 +53,7 @@ def recipe(pictures: Path, options: argparse.Namespace, *overrides: str) -> Reci
         "train": {"classes_per_batch": 16, "images_per_class": options.batch // 16},
         "validation": {"share": 0.0},
     }
-    return reading.make(content, overrides)
+    return recipe_file.make(content, overrides)
 
 
 def loop_of(wanted: Recipe, place: Path) -> Loop:

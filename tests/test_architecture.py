@@ -11,27 +11,26 @@ import secondsight
 
 SOURCE = Path(secondsight.__file__).parent
 
-FOUNDATION = {"errors", "extras", "files", "memory", "progress", "version"}
+FOUNDATION = {"errors", "extras", "files", "memory", "progress", "strict_toml", "version"}
 """Small modules that every room may use; they use each other only."""
 
 ROOMS = {
     "functional": set(),
     "pooling": {"functional"},
     "backbones": set(),
-    "reduction": {"functional", "pooling"},
-    "model": {"backbones", "pooling", "reduction", "functional"},
     "data": set(),
+    "model": {"backbones", "pooling", "functional", "data"},
     "losses": {"functional"},
     "embed": {"model", "data"},
-    "evaluate": {"functional"},
+    "evaluate": {"functional", "data", "model", "embed"},
     "train": {"model", "data", "losses", "evaluate", "embed", "backbones", "pooling", "functional"},
     "compress": {"model", "pooling", "functional", "data", "embed", "evaluate"},
     "comparison": {"pooling", "model", "train"},
-    "reproduce": {"model", "train"},
-    "demo": {"train"},
+    "reproduce": {"model", "train", "evaluate"},
+    "demo": {"model", "train"},
     "cli": {"*"},
 }
-"""Room → the rooms that it may import, as ARCHITECTURE draws them."""
+"""Room → the rooms that it may import, in the order in which an image passes through them."""
 
 
 def rooms_imported_by(path: Path) -> set[str]:

@@ -124,5 +124,5 @@ def test_questions_that_make_no_sense_are_refused():
         data.splits(_toy(4), "standart")
     with pytest.raises(DataError, match="fold must be 0 or more, got -1"):
         data.splits(_toy(4), "validation", fold=-1)
-    with pytest.raises(DataError, match="3 training classes cannot be halved"):
+    with pytest.raises(DataError, match=r"3 training classes with a share of 0\.5 held out leave 1"):
         data.splits(_toy(3), "validation")

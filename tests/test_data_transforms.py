@@ -13,7 +13,7 @@ from PIL import Image
 
 from secondsight.data.loading.decode import decode
 from secondsight.data.loading.jitter import LUMA, Jitter
-from secondsight.data.loading.transforms import TRANSFORMS, Mirrored, RandomResizedCrop, Resize, ResizeCrop, build
+from secondsight.data.loading.transforms import TRANSFORMS, RandomResizedCrop, Resize, ResizeCrop, Viewed, build
 from secondsight.errors import ConfigError, UnknownName
 
 
@@ -211,7 +211,7 @@ def test_the_key_changes_with_every_setting(transform):
 
 @pytest.mark.parametrize("transform", [Resize(24), ResizeCrop(24)])
 def test_mirrored_is_the_mirror_image_of_what_the_transform_shows(transform):
-    mirrored, picture = Mirrored(transform), noise(40, 60)
+    mirrored, picture = Viewed(transform, "mirror", lambda x: x.flip(-1)), noise(40, 60)
     assert torch.equal(mirrored(picture), transform(picture).flip(-1))
     assert not torch.equal(mirrored(picture), transform(picture))
     assert (mirrored.size, mirrored.target) == (transform.size, transform.target)
@@ -220,7 +220,7 @@ def test_mirrored_is_the_mirror_image_of_what_the_transform_shows(transform):
 
 def test_a_random_transform_cannot_be_mirrored():
     with pytest.raises(ConfigError, match="without chance"):
-        Mirrored(RandomResizedCrop(24))
+        Viewed(RandomResizedCrop(24), "mirror", lambda x: x.flip(-1))
 
 
 def test_only_the_random_ones_depend_on_the_epoch():

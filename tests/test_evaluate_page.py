@@ -199,7 +199,7 @@ def test_a_backbone_without_training_is_judged_and_what_it_saves_can_be_judged_a
     again = run(vectors, "--labels", labels, "--out", tmp_path / "b", "--json", "--ks", "1,3")
     assert again.exit_code == 0
     second = json.loads((tmp_path / "b" / "report.json").read_text())
-    assert second["recall"]["1"] == content["recall"]["1"]
+    assert second["figures"]["recall@1"] == content["figures"]["recall@1"]
     assert second["per_class"].keys() == {"red", "green", "blue", "a&b"}
     assert not any(tag == "img" for tag, _ in Parsed((tmp_path / "b" / "report.html").read_text()).tags)
 
@@ -213,7 +213,7 @@ def test_a_saved_model_and_the_run_that_holds_it_are_judged_alike(photos, tmp_pa
     for path, out in zip((tmp_path / "run", tmp_path / "run" / "best"), outs, strict=True):
         assert run(path, photos, "--out", out, "--transform", "resize-crop").exit_code == 0
     one, two = (json.loads((out / "report.json").read_text()) for out in outs)
-    assert one["recall"] == two["recall"]
+    assert one["figures"] == two["figures"]
     assert "crop-32" in one["transform"]
     assert run(tmp_path / "run", photos, "--out", tmp_path / "c").exit_code == 0
     assert json.loads((tmp_path / "c" / "report.json").read_text())["transform"].startswith("resize-32")

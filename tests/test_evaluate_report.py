@@ -53,7 +53,7 @@ def test_a_report_is_readable_by_people_and_by_programs():
     assert f"{100 * report.recall[1]:.1f}" in text
     assert list(report.recall) == [1, 4]
     content = json.loads(report.to_json())
-    assert content["recall"]["1"] == report.recall[1]
+    assert content["figures"]["recall@1"] == report.recall[1]
     assert content["intervals"]["map@r"] == list(report.intervals["map@r"])
     assert len(content["per_class"]) == 10
     assert "recall@1" in repr(report)

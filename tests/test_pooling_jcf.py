@@ -388,7 +388,7 @@ def test_an_embedder_tells_the_pooling_where_the_channels_are():
         norm_exponent=0.0,
         pooling_options={"start": "square", "power": 0.5, "whiten": 0.25, "width": 1280},
     )
-    model.fit_features(torch.rand(40, 9, 1280))
+    model.fit(torch.rand(40, 9, 1280))
     assert model.reduction is not None
     assert isinstance(model.pooling, JCF)
     expected = normalize(model.reduction.weight.T, dim=0)

@@ -29,7 +29,7 @@ def test_public_names_are_all_there(module):
 
 
 def test_an_unknown_attribute_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match="No secondsight attribute nothing"):
         secondsight.nothing  # noqa: B018
 
 

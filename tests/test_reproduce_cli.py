@@ -18,7 +18,7 @@ from secondsight.cli.main import app
 from secondsight.errors import ConfigError, DataError
 from secondsight.reproduce import lines
 from secondsight.reproduce.running import claimed
-from secondsight.train import reading, validation
+from secondsight.train import recipe_file, validation
 
 run = CliRunner().invoke
 
@@ -54,7 +54,7 @@ def digits(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def table(tmp_path, digits) -> Path:
-    (tmp_path / "tiny.toml").write_text(reading.dumps(train_tiny.recipe(Path("nowhere"))))
+    (tmp_path / "tiny.toml").write_text(recipe_file.dumps(train_tiny.recipe(Path("nowhere"))))
     (tmp_path / "table.toml").write_text(TABLE)
     return tmp_path / "table.toml"
 
@@ -96,7 +96,7 @@ def test_a_table_is_run_once_and_then_a_page(table, digits):
     jcf = results[1]
     assert [row["epoch"] for row in jcf.history] == [1, 2]
     assert jcf.last == jcf.history[-1]
-    assert set(jcf.last) == {"epoch", "recall@1", "recall@2", "map@r"}
+    assert set(jcf.last) == {"epoch", "recall@1", "recall@2", "map@r", "r-precision", "mrr"}
     assert jcf.parameters == 32 * 16 + 1 + 4 * 16 + 1 + 2 * 4 * 2 + 2 * 2 * 16 * 24
     assert jcf.gflops == pytest.approx((2 * 16 * 32 * 16 + 16 * (2 * 16 * 4 + 4 * 4 * 2 + 4 * 2 * 16 * 24 + 48)) / 1e9)
     assert jcf.ms_head > 0
@@ -190,7 +190,7 @@ def test_a_row_that_was_renamed_keeps_its_runs_and_other_files_are_passed_over(t
 
 def test_a_table_has_one_set_of_weights_for_a_backbone(table, digits, tmp_path):
     file = tmp_path / "tiny.safetensors"
-    backbone = reading.read(tmp_path / "tiny.toml").model.backbone
+    backbone = recipe_file.read(tmp_path / "tiny.toml").model.backbone
     assert run(app, arguments(table, digits, "--rows", "average", "--limit", "1")).exit_code == 0
     lines_before = (tmp_path / "results" / "table.jsonl").read_text()
     (tmp_path / "results" / "table.jsonl").write_text(lines_before.replace('"weights": "random"}', '"weights": "abc"}'))

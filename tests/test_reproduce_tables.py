@@ -10,7 +10,7 @@ from secondsight.errors import ConfigError, UnknownName
 from secondsight.losses import LOSSES
 from secondsight.reproduce import tables
 from secondsight.reproduce.running import plan
-from secondsight.train import reading, shipped
+from secondsight.train import recipe_file, shipped_recipes
 
 SHIPPED = sorted(tables.shipped_tables())
 
@@ -61,7 +61,7 @@ def test_rows_are_those_written_out_and_every_combination_of_the_axes(tmp_path):
     recipe = wide.recipe(fold=1, seed=3)
     assert (recipe.loss.name, recipe.loss.options, recipe.model.dim) == ("triplet", {"margin": 0.5}, 128)
     assert (recipe.validation.fold, recipe.train.seed, recipe.train.epochs) == (1, 3, 2)
-    shipped_one = reading.read(shipped.find("quick-frozen"))
+    shipped_one = recipe_file.read(shipped_recipes.find("quick-frozen"))
     assert recipe.model.pooling_options == shipped_one.model.pooling_options != {}, "the shipped recipe's own"
     assert plain.recipe(fold=0, seed=0).model.pooling_options == {}, "replaced as a whole"
     assert plain.recipe(fold=0, seed=0).train.epochs == 7, "a row has the last word"

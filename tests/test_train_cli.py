@@ -12,7 +12,7 @@ import secondsight
 import train_tiny
 from secondsight.cli.main import app
 from secondsight.errors import ConfigError, UnknownName
-from secondsight.train import reading
+from secondsight.train import recipe_file
 
 run = CliRunner().invoke
 
@@ -25,7 +25,7 @@ def digits(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def recipe(digits) -> Path:
     path = digits.parent / "tiny.toml"
-    path.write_text(reading.dumps(train_tiny.recipe(digits)))
+    path.write_text(recipe_file.dumps(train_tiny.recipe(digits)))
     return path
 
 
@@ -99,7 +99,7 @@ def test_a_dry_run_says_what_the_run_would_take_and_leaves_nothing(recipe, tmp_p
 def test_a_folder_is_enough(recipe, name, digits, tmp_path, monkeypatch):
     """No recipe: the default one, made to fit the folder. One that is named is made to fit as well."""
     monkeypatch.chdir(tmp_path)
-    small = ["data.size=32", "model.backbone=tiny", "model.weights=random", "model.freeze=none", "train.epochs=1"]
+    small = ["model.size=32", "model.backbone=tiny", "model.weights=random", "model.freeze=none", "train.epochs=1"]
     words = [piece for word in [*small, "model.dim=16", "model.reduce=16"] for piece in ("--set", word)]
     done = run(app, ["train", *recipe, "--data", str(digits), "--pooling", "average", *words])
     assert done.exit_code == 0, done.output

@@ -20,7 +20,7 @@ from secondsight import losses
 from secondsight.model import Embedder
 from secondsight.train import checkpoint
 from secondsight.train.assembly import make_fabric
-from secondsight.train.rundir import read_metrics
+from secondsight.train.run_directory import read_metrics
 from secondsight.train.step import Network, forward_backward
 
 LOSSES = (
@@ -167,13 +167,13 @@ def test_torchrun_trains_from_the_command_line(digits, tmp_path):
         str(out),
     ]
     small = [
-        "data.size=32",
+        "model.size=32",
         "train.epochs=1",
         "train.classes_per_batch=4",
         "train.images_per_class=2",
         "validation.share=0.5",
     ]
-    for word in [*small, "model.dim=32", "model.reduce=32", "model.pooling=jcf-4-2", "model.fit_images=20"]:
+    for word in [*small, "model.dim=32", "model.reduce=32", "model.pooling=jcf-4-2", "train.fit_images=20"]:
         command += ["--set", word]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=600)

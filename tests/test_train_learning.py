@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -17,16 +17,16 @@ from secondsight.data.loading.transforms import Resize
 from secondsight.embed import embed
 from secondsight.losses import LOSSES
 from secondsight.model import Embedder
-from secondsight.train import checkpoint, optimisers, reading, shipped, train
+from secondsight.train import checkpoint, optimisers, recipe_file, shipped_recipes, train
 from secondsight.train.assembly import assemble, build_model, make_fabric
-from secondsight.train.compare import summarise
-from secondsight.train.display import Display
 from secondsight.train.ema import EMA
 from secondsight.train.loop import Loop
 from secondsight.train.recipe import OptimizerSection
-from secondsight.train.rundir import RunDirectory, read_metrics
+from secondsight.train.run_directory import RunDirectory, read_metrics
+from secondsight.train.run_summary import summarise
 from secondsight.train.sets import open_sets
 from secondsight.train.step import Network, forward_backward
+from secondsight.train.terminal import Display
 from secondsight.train.validation import judge
 
 
@@ -56,7 +56,7 @@ def test_every_loss_and_scheme_fits_64_images_completely(name, features):
     x, labels = features
     recipe = train_tiny.recipe(Path("unused"), f"loss.name={name}", "model.freeze=all", "model.norm_exponent=0.0")
     model, loss = build_model(recipe, classes=8)
-    model.fit_features(x)
+    model.fit(x)
     optimizer = torch.optim.Adam([*model.pooling.parameters(), *model.reduction.parameters(), *loss.parameters()], 0.01)
     fabric = make_fabric(recipe)
     network = fabric.setup(Network(model, cached=True, size=(16, 16)))
@@ -99,7 +99,7 @@ def test_figures_of_a_model_that_sees_mirror_images_are_those_of_its_embeddings(
     assert judge(torch.from_numpy(found.vectors), found.labels, [1])["recall@1"] == pytest.approx(result.best, abs=0.03)
     parts = assemble(recipe, make_fabric(recipe), fit=False, say=lambda words: None)
     parts.model.load_state_dict(model.state_dict())
-    z, _ = Loop(parts, RunDirectory(tmp_path / "other"), Display(enabled=False)).embed(*parts.feeds.validation)
+    z, _ = Loop(parts, RunDirectory(tmp_path / "other"), Display(enabled=False)).embed(*parts.inputs.validation)
     torch.testing.assert_close(model.normalise(z), torch.from_numpy(found.vectors), rtol=0, atol=2e-3)  # stored in half
 
 
@@ -121,7 +121,7 @@ def test_a_cache_that_cannot_be_is_an_error_that_says_why(words, reason, digits,
         ([], "resize-crop"),
         (["data.transform=resize"], "resize"),
         (["data.transform=resize-crop"], "resize-crop"),
-        (["data.eval_transform=resize"], "resize"),
+        (["model.transform=resize"], "resize"),
     ],
 )
 def test_a_model_keeps_how_it_was_shown_images_when_it_was_judged(words, shown, digits, tmp_path):
@@ -183,15 +183,52 @@ def test_the_average_follows_its_formula():
 
 
 def test_validation_classes_are_never_trained_on(digits):
-    from secondsight.train.sets import held_out_classes, open_sets
+    from secondsight.data.split import held_out_classes
+    from secondsight.train.sets import open_sets
 
     for share in (0.25, 0.5):
         sets = open_sets(train_tiny.recipe(digits, f"validation.share={share}"))
         assert sets.validation is not None
         assert not set(sets.train.classes) & set(sets.validation.classes)
         assert len(sets.validation.classes) == round(8 * share)
-    folds = [held_out_classes(40, 0.2, fold=fold, seed=0) for fold in range(3)]
-    assert not np.array_equal(folds[1], folds[2])
+    for share in (0.2, 0.5):
+        every = int(1 / share)
+        folds = [held_out_classes(41, share, fold=fold, seed=0).tolist() for fold in range(3 * every)]
+        for start in range(0, 3 * every, every):
+            assert sorted(c for fold in folds[start : start + every] for c in fold) == list(range(41)), (
+                "held out once each"
+            )
+        assert folds[every] != folds[2 * every]
+
+
+def test_evaluating_a_run_leaves_out_the_classes_that_taught_it_and_warns_where_asked_for_them(digits, tmp_path):
+    from typer.testing import CliRunner
+
+    from secondsight.cli.main import app
+    from secondsight.model import load
+
+    recipe = train_tiny.recipe(digits, "validation.share=0.25", "train.epochs=1")
+    train(recipe, tmp_path / "run", quiet=True)
+    origin = load(tmp_path / "run").origin
+    assert origin is not None
+    assert origin.taught == tuple("012345")
+    assert origin.chosen_on == tuple("67")
+
+    def judge(*words: str) -> tuple[str, dict]:
+        out = tmp_path / "-".join(["out", *words]).replace("--", "")
+        args = ["evaluate", str(tmp_path / "run"), str(digits), "--bootstrap", "0", "--out", str(out), *words]
+        done = CliRunner().invoke(app, args, catch_exceptions=False)
+        return " ".join(done.stderr.split()), json.loads((out / "report.json").read_text())
+
+    said, report = judge()
+    assert "judging on the 2 classes held out when the model was chosen, of 8 here" in said
+    assert (report["classes"], report["warnings"]) == (2, [])
+    assert judge("--split", "validation")[1]["figures"] == report["figures"]
+    said, report = judge("--split", "all")
+    assert "warning: 6 of 8 classes taught this model: the figures flatter it." in said
+    assert report["warnings"] == ["6 of 8 classes taught this model: the figures flatter it."]
+    page = (tmp_path / "out-split-all" / "report.html").read_text()
+    assert "6 of 8 classes taught this model" in page
 
 
 def test_fine_tuning_beats_the_untrained_backbone_on_classes_it_never_saw(tmp_path):
@@ -203,13 +240,13 @@ def test_fine_tuning_beats_the_untrained_backbone_on_classes_it_never_saw(tmp_pa
     common = [name for name in sorted(drawn) if len(drawn[name]) >= 5]
     chosen = [(file, name) for name in common[:: len(common) // 60][:60] for file in drawn[name]]
     (tmp_path / "emoji.csv").write_text("path,label\n" + "".join(f"{file},{name}\n" for file, name in chosen))
-    words = [f"data.path='{tmp_path / 'emoji.csv'}'", f"data.cache_dir='{tmp_path / 'cache'}'", "data.size=64"]
+    words = [f"data.path='{tmp_path / 'emoji.csv'}'", f"data.cache_dir='{tmp_path / 'cache'}'", "model.size=64"]
     words += ["data.transform=resize", "loss.name=triplet", "model.freeze=blocks4", "optimizer.lr=3e-4"]
     words += ["model.dim=64", "model.reduce=64", "model.pooling=jcf-8-4", "train.epochs=8", "schedule.warmup=0.5"]
     words += ["optimizer.head_lr=5e-4", "optimizer.end_lr=none"]
-    recipe = reading.read(shipped.find("quick-frozen"), [*words, "train.checkpoint_every=10000"])
+    recipe = recipe_file.read(shipped_recipes.find("quick-frozen"), [*words, "train.checkpoint_every=10000"])
     still = ["optimizer.lr=0.0", "optimizer.head_lr=0.0", "train.epochs=1"]
-    untrained = train(reading.make(recipe.model_dump(), still), tmp_path / "untrained", quiet=True)
+    untrained = train(recipe_file.make(recipe.model_dump(), still), tmp_path / "untrained", quiet=True)
     trained = train(recipe, tmp_path / "trained", quiet=True)
     assert trained.figures["recall@1"] > untrained.figures["recall@1"] + 0.03
 

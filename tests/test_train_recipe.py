@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from secondsight.errors import ConfigError, UnknownName
-from secondsight.train import assembly, reading, schedule, shipped
+from secondsight.train import assembly, recipe_file, schedule, shipped_recipes
 from secondsight.train.recipe import Recipe, ScheduleSection
 
 
@@ -41,7 +41,7 @@ def written(tmp_path: Path, text: str) -> Path:
 )
 def test_a_mistake_in_a_recipe_is_an_error_that_names_the_place_and_the_cure(tmp_path, text, place, words):
     with pytest.raises(ConfigError) as caught:
-        reading.read(written(tmp_path, text))
+        recipe_file.read(written(tmp_path, text))
     assert words in str(caught.value)
     assert place in str(caught.value)
     assert "recipe.toml" in str(caught.value)
@@ -58,13 +58,13 @@ def test_a_mistake_in_a_recipe_is_an_error_that_names_the_place_and_the_cure(tmp
 )
 def test_a_mistake_in_an_override_names_the_override(tmp_path, word, message):
     with pytest.raises(ConfigError, match="--set") as caught:
-        reading.read(written(tmp_path, "[train]\nepochs = 2"), [word])
+        recipe_file.read(written(tmp_path, "[train]\nepochs = 2"), [word])
     assert message in str(caught.value)
 
 
 def test_overrides_reach_every_kind_of_value(tmp_path):
     words = ["train.epochs=7", "optimizer.lr=1", "loss.name=triplet", "loss.options.margin=0.3", "model.freeze=none"]
-    recipe = reading.read(written(tmp_path, "[model]\nfreeze = 'stem'"), [*words, "validation.ks=[1, 5]"])
+    recipe = recipe_file.read(written(tmp_path, "[model]\nfreeze = 'stem'"), [*words, "validation.ks=[1, 5]"])
     assert (recipe.train.epochs, recipe.optimizer.lr, recipe.loss.name) == (7, 1.0, "triplet")
     assert recipe.loss.options == {"margin": 0.3}
     assert recipe.model.freeze is None
@@ -72,9 +72,9 @@ def test_overrides_reach_every_kind_of_value(tmp_path):
 
 
 def test_a_recipe_survives_being_written_and_read():
-    recipe = reading.make({"loss": {"name": "bier", "options": {"sizes": [1, 2]}}, "model": {"reduce": 0}})
-    assert reading.make(tomllib.loads(reading.dumps(recipe))) == recipe
-    assert reading.differences(recipe, recipe) == []
+    recipe = recipe_file.make({"loss": {"name": "bier", "options": {"sizes": [1, 2]}}, "model": {"reduce": 0}})
+    assert recipe_file.make(tomllib.loads(recipe_file.dumps(recipe))) == recipe
+    assert recipe_file.differences(recipe, recipe) == []
 
 
 def test_recipes_are_frozen():
@@ -82,20 +82,20 @@ def test_recipes_are_frozen():
         Recipe().train.epochs = 3  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("name", sorted(shipped.recipes()))
+@pytest.mark.parametrize("name", sorted(shipped_recipes.recipes()))
 def test_every_shipped_recipe_is_valid_and_says_what_it_is(name):
-    file = shipped.find(name)
-    reading.read(file)
-    assert 20 < len(shipped.describe(file)) < 120
-    assert shipped.find(str(file)) == file
-    assert shipped.find(f"{name}.toml") == file
-    recipe = reading.read(file, ["model.weights=random"])
+    file = shipped_recipes.find(name)
+    recipe_file.read(file)
+    assert 20 < len(shipped_recipes.describe(file)) < 120
+    assert shipped_recipes.find(str(file)) == file
+    assert shipped_recipes.find(f"{name}.toml") == file
+    recipe = recipe_file.read(file, ["model.weights=random"])
     model, _ = assembly.build_model(recipe, classes=100)  # its names are known: backbone, stage, pooling, options
     assert model.dim == 512
 
 
 def test_the_papers_recipe_is_the_papers():
-    recipe = reading.read(shipped.find("paper-cub"))
+    recipe = recipe_file.read(shipped_recipes.find("paper-cub"))
     assert (recipe.model.backbone, recipe.model.norm_exponent, recipe.data.transform) == ("vgg16", 1.0, "resize")
     assert recipe.model.pooling_options == {"scale": 1.0, "learn_scale": False}
     assert (recipe.optimizer.name, recipe.optimizer.lr, recipe.batch) == ("sgd", 1e-5, 64)
@@ -104,7 +104,7 @@ def test_the_papers_recipe_is_the_papers():
 
 def test_an_unknown_recipe_names_the_nearest():
     with pytest.raises(UnknownName, match="did you mean 'photos'"):
-        shipped.find("photo")
+        shipped_recipes.find("photo")
 
 
 def test_listing_recipes_does_not_load_torch():
@@ -132,7 +132,7 @@ def test_schedules_follow_their_formulas():
 
 @pytest.mark.parametrize("name", ["hdc", "bier", "triplet"])
 def test_the_model_puts_the_parts_together_as_the_loss_says(name):
-    recipe = reading.make({"model": {"weights": "random", "dim": 12}, "loss": {"name": name}})
+    recipe = recipe_file.make({"model": {"weights": "random", "dim": 12}, "loss": {"name": name}})
     model, loss = assembly.build_model(recipe, classes=5)
     z = torch.randn(4, 12)
     expected = torch.nn.functional.normalize(loss.transform_at_test(z), dim=1)

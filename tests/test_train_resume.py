@@ -14,7 +14,7 @@ import secondsight
 import train_tiny
 from secondsight.errors import RunError
 from secondsight.train import checkpoint, train
-from secondsight.train.rundir import read_metrics
+from secondsight.train.run_directory import read_metrics
 
 # Dropout draws random numbers, EMA and momentum have state of their own, and checkpoints fall within epochs.
 OVERRIDES = ("train.epochs=8", "train.checkpoint_every=2", "train.ema=0.9", "model.pooling_options.dropout=0.2")

@@ -19,7 +19,7 @@ from secondsight import losses
 from secondsight.errors import ConfigError, DataError, RunError
 from secondsight.train import checkpoint, train
 from secondsight.train.health import STUCK, Watch, chance_recall, mean_cosine
-from secondsight.train.rundir import read_metrics
+from secondsight.train.run_directory import read_metrics
 from secondsight.train.sets import adapted
 from secondsight.train.step import Outcome
 
@@ -61,9 +61,23 @@ def test_recall_at_chance_or_halved_is_said():
     labels = np.repeat(np.arange(20), 5)
     watch = Watch(losses.build("triplet", dim=8, classes=4))
     assert chance_recall(labels) == pytest.approx(4 / 99)
-    assert watch.validation(0.6, labels, step=1) == []
-    assert "fell to 0.200" in watch.validation(0.2, labels, step=2)[0]
-    assert "chance" in watch.validation(0.05, labels, step=3)[0]
+    assert watch.validation({"recall@1": 0.6}, labels, k=1, step=1) == []
+    assert "recall@1 at step 2 fell to 0.200" in watch.validation({"recall@1": 0.2}, labels, k=1, step=2)[0]
+    assert "chance" in watch.validation({"recall@1": 0.05}, labels, k=1, step=3)[0]
+    two = np.repeat(np.arange(2), 20)  # chance is 0.487: twice as much is more than perfect
+    assert Watch(losses.build("triplet", dim=8, classes=4)).validation({"recall@1": 0.925}, two, k=1, step=1) == []
+
+
+def test_chance_recall_is_what_random_orders_have():
+    rng = np.random.default_rng(0)
+    labels = np.array([0] * 5 + [1] * 3 + [2] * 8)
+    for k in (1, 3):
+        hits = []
+        for _ in range(4000):
+            query = rng.integers(16)
+            others = rng.permutation(np.delete(np.arange(16), query))[:k]
+            hits.append((labels[others] == labels[query]).any())
+        assert chance_recall(labels, k) == pytest.approx(np.mean(hits), abs=0.03)
 
 
 def test_a_loss_that_is_not_a_number_stops_with_step_and_images_and_keeps_the_checkpoints(digits, tmp_path):
@@ -100,9 +114,9 @@ def folder(root: Path, counts: list[int]) -> Path:
     ("counts", "overrides", "words"),
     [
         ([6], ["validation.share=0.0"], "retrieval needs two or more"),
-        ([6], [], "cannot be halved"),
+        ([6], [], "both need two"),
         ([1, 1, 1, 1], [], "none of its 4 classes has 2 images"),
-        ([1] * 4 + [4] * 3, [], "cannot be halved"),
+        ([1] * 4 + [4] * 3, [], "both need two"),
         ([3] * 4 + [1] * 4, ["data.min_images=1"], "one image; retrieval needs two"),
         ([4] * 6, ["train.classes_per_batch=5"], "--set train.classes_per_batch=3"),
         ([4] * 8, ["train.images_per_class=9"], "--set train.images_per_class=4"),

@@ -15,7 +15,7 @@ from torch import nn
 from secondsight.backbones import BACKBONES
 from secondsight.backbones.backbone import Backbone
 from secondsight.backbones.preprocessing import Preprocessing
-from secondsight.train import reading
+from secondsight.train import recipe_file
 from secondsight.train.recipe import Recipe
 
 
@@ -62,11 +62,11 @@ def recipe(path: Path, *overrides: str) -> Recipe:
             "pooling": "jcf-4-2",
             "dim": 24,
             "reduce": 16,
-            "fit_images": 20,
         },
         "optimizer": {"lr": 1e-3},
         "train": {
             "epochs": 3,
+            "fit_images": 20,
             "classes_per_batch": 4,
             "images_per_class": 2,
             "log_every": 1,
@@ -75,7 +75,7 @@ def recipe(path: Path, *overrides: str) -> Recipe:
         },
         "validation": {"ks": [1, 2]},
     }
-    return reading.make(content, overrides)
+    return recipe_file.make(content, overrides)
 
 
 def train_quietly(data: str, out: str, overrides: tuple[str, ...], resume: bool) -> None:
@@ -112,9 +112,7 @@ def processes() -> Any:
     import multiprocessing
 
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["pytest", "train_tiny", "secondsight.train.running", "pytorch_metric_learning.losses"]
-    )
+    context.set_forkserver_preload(["pytest", "train_tiny", "secondsight.train.run", "pytorch_metric_learning.losses"])
     if (here := str(Path(__file__).parent)) not in sys.path:
         sys.path.insert(0, here)
     os.environ["PYTHONPATH"] = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])

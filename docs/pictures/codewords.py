@@ -56,7 +56,7 @@ def maps(model: secondsight.Embedder, pictures: list[Image.Image]) -> tuple[np.n
     """(images, h, w): the dominant codeword of every location, and its norm as a share of the image's largest."""
     pooling = model.pooling
     if not isinstance(pooling, JCF) or pooling.codewords is None:
-        raise SystemExit(f"{model.config.pooling.name} has no codewords; draw a jcf-N")
+        raise SystemExit(f"{model.config.pooling} has no codewords; draw a jcf-N")
     images = torch.stack([torch.from_numpy(np.array(p)).permute(2, 0, 1) for p in pictures])
     x = model.eval().reduced(model.backbone(images))
     grid = model.backbone.grid(*images.shape[-2:])

@@ -13,12 +13,12 @@ from pathlib import Path
 from secondsight import files
 from secondsight.errors import ConfigError, UnknownName
 from secondsight.extras import require
+from secondsight.model import ModelConfig
 from secondsight.pooling import POOLINGS, family
 from secondsight.train import Recipe, train
 from secondsight.train.recipe import (
     DataSection,
     LossSection,
-    ModelSection,
     OptimizerSection,
     ScheduleSection,
     TrainSection,
@@ -94,7 +94,7 @@ def recipe(entry: Entry, budget: Budget, seed: int) -> Recipe:
     p, k = budget.batch
     return Recipe(
         data=DataSection(path=budget.data, transform="resize"),
-        model=ModelSection(
+        model=ModelConfig(
             backbone=budget.backbone,
             weights=budget.weights,
             freeze="all",
@@ -170,7 +170,7 @@ def _run(entry: Entry, budget: Budget, seed: int, folder: Path) -> tuple[Outcome
         seed=seed,
         untrained=_figures(history[0]) if history[0]["step"] == 0 else {},
         trained=_figures(history[-1]),
-        parameters=sum(p.numel() for name, p in model.named_parameters() if not name.startswith("backbone.")),
+        parameters=model.parameters_after_backbone(),
         gflops=(reduction + model.pooling.flops(h * w)) / 1e9,
         native=getattr(model.pooling, "pooling", model.pooling).out_dim,
         dim=model.dim,

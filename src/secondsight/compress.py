@@ -6,12 +6,14 @@ D → K numbers      the K principal axes of the embeddings, folded into the las
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from secondsight.data import ImageSet
+from secondsight.embed import features
 from secondsight.errors import ConfigError
 from secondsight.functional.pooling.compression import principal_axes, share_projectors
 from secondsight.model import Embedder, ModelConfig
@@ -28,15 +30,11 @@ class Sample:
     grid: Grid | None = None
 
     @classmethod
-    @torch.no_grad()
-    def of(cls, model: Embedder, batches: Iterable[Tensor]) -> Sample:
-        """From batches of images; a thousand images say enough about how codewords are used."""
-        model.eval()
-        grid, features = None, []
-        for images in batches:
-            grid = model.backbone.grid(*images.shape[-2:])
-            features.append(model.backbone(images))
-        return cls(features, grid)
+    def of(cls, model: Embedder, images: ImageSet, *, count: int = 1000, seed: int = 0) -> Sample:
+        """Of ``count`` images drawn at random: a thousand say enough about how codewords are used."""
+        chosen = np.random.default_rng(seed).permutation(len(images))[:count]
+        some = images.subset(np.sort(chosen))
+        return cls(features(model, some, count=len(some)), model.backbone.grid(model.size, model.size))
 
     def pooled(self, model: Embedder) -> Tensor:
         """(images, D): unit-length embeddings of the sample."""
@@ -89,23 +87,25 @@ def compress(
     if dim is not None:
         assert sample is not None
         small = _truncate(small, dim, sample)
-    return small.eval(), Change((_size(model), _size(small)), (model.dim, small.dim), lost, cosine)
+    return small.eval(), Change(
+        (model.parameters_after_backbone(), small.parameters_after_backbone()), (model.dim, small.dim), lost, cosine
+    )
 
 
 @torch.no_grad()
 def _share(model: Embedder, r: int, sample: Sample | None) -> tuple[Embedder, dict[str, float]]:
     large = model.pooling
     if not isinstance(large, JCF) or large.codewords is None:
-        raise ConfigError(f"{model.config.pooling.name} has no codebook of projectors to share; compress a jcf-N")
+        raise ConfigError(f"{model.config.pooling} has no codebook of projectors to share; compress a jcf-N")
     if not all(isinstance(mixer, Linear) for mixer in large.mixers):
         raise ConfigError(
             "projectors can be shared in closed form under linear mixing only; this model mixes by a module"
         )
     now = large.projectors or large.codewords
     if not 1 <= r < now:
-        raise ConfigError(f"{model.config.pooling.name} has {now} projectors; share between 1 and {now - 1}, got {r}")
+        raise ConfigError(f"{model.config.pooling} has {now} projectors; share between 1 and {now - 1}, got {r}")
     name = f"jcf-{large.codewords}-{r}"
-    config = model.config.model_copy(update={"pooling": model.config.pooling.model_copy(update={"name": name})})
+    config = model.config.model_copy(update={"pooling": name})
     small = _copy(model, config, without=("pooling.uv", "pooling.offset", "pooling.mixers"))
     pool = small.pooling
     assert isinstance(pool, JCF)
@@ -132,8 +132,8 @@ def _sides(model: Embedder, pool: JCF, sample: Sample | None) -> list[tuple[Tens
     words, d = pool.codewords or 1, pool.in_dim
     usage = [torch.zeros(words, words, dtype=torch.float64) for _ in range(2)]
     moment = torch.zeros(d + 1, d + 1, dtype=torch.float64)
-    for features in sample.features:
-        x = model.reduced(features)
+    for part in sample.features:
+        x = model.reduced(part)
         for total, h in zip(usage, pool.assignments(x), strict=True):
             total += (h.flatten(0, 1).T @ h.flatten(0, 1)).double()
         ones = nn.functional.pad(x.flatten(0, 1), (0, 1), value=1.0)
@@ -157,8 +157,7 @@ def _truncate(model: Embedder, k: int, sample: Sample) -> Embedder:
         small.keep.copy_(axes if model.keep is None else model.keep @ axes)
         return small
     name, columns, folded = weight
-    pooling = model.config.pooling.model_copy(update={"dim": k})
-    small = _copy(model, model.config.model_copy(update={"pooling": pooling}), without=(name,))
+    small = _copy(model, model.config.model_copy(update={"dim": k}), without=(name,))
     small.get_parameter(name).copy_(folded @ axes if columns else axes.T @ folded)
     return small
 
@@ -204,13 +203,10 @@ def _distil(small: Embedder, large: Embedder, sample: Sample, steps: int, seed: 
 
 def _copy(model: Embedder, config: ModelConfig, *, without: tuple[str, ...]) -> Embedder:
     """A new model of ``config`` with all of ``model``'s weights but those whose names start with ``without``."""
-    copy = Embedder.from_config(config)
+    copy = Embedder.from_config(config.model_copy(update={"weights": "random"}))
+    copy.origin = model.origin
     kept = {name: t for name, t in model.state_dict().items() if not name.startswith(without)}
     missing = copy.load_state_dict(kept, strict=False)
     assert not missing.unexpected_keys
     assert all(name.startswith(without) for name in missing.missing_keys)
     return copy.eval()
-
-
-def _size(model: Embedder) -> int:
-    return sum(p.numel() for name, p in model.named_parameters() if not name.startswith("backbone."))

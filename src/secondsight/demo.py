@@ -17,11 +17,11 @@ from PIL import Image, ImageDraw
 
 from secondsight import files
 from secondsight.errors import MissingExtra
+from secondsight.model import ModelConfig
 from secondsight.train import Recipe
 from secondsight.train.recipe import (
     DataSection,
     LossSection,
-    ModelSection,
     OptimizerSection,
     ScheduleSection,
     TrainSection,
@@ -81,8 +81,8 @@ def recipe(data: Path, *, pooling: str, epochs: int) -> Recipe:
     """Frozen EfficientNet-Lite0, its features cached, and a pooling learned on them."""
     ours = {"start": "square", "power": 0.5, "whiten": 0.25, "width": 640} if pooling.startswith("jcf") else {}
     return Recipe(
-        data=DataSection(path=str(data), transform="resize", size=160, cache_dir=str(data.parent / "cache")),
-        model=ModelSection(pooling=pooling, freeze="all", norm_exponent=0.0, pooling_options=ours),
+        data=DataSection(path=str(data), transform="resize", cache_dir=str(data.parent / "cache")),
+        model=ModelConfig(pooling=pooling, size=160, freeze="all", norm_exponent=0.0, pooling_options=ours),
         loss=LossSection(name="multi-similarity"),
         optimizer=OptimizerSection(lr=0.0, head_lr=2e-3),
         schedule=ScheduleSection(warmup=0.5),

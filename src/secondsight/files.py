@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from secondsight.errors import ConfigError
+
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
@@ -80,3 +82,15 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def check_writable(directory: str | Path) -> None:
+    """An error now instead of after minutes of work where ``directory`` could not be made or written to."""
+    target = Path(directory)
+    there = next(place for place in (target, *target.absolute().parents) if place.exists())
+    try:
+        handle, name = tempfile.mkstemp(dir=there, prefix=".writable.")
+        os.close(handle)
+        os.unlink(name)
+    except OSError as error:
+        raise ConfigError(f"{target}: cannot be written to: {error.strerror}; choose another place") from error

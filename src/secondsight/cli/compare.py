@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from secondsight.train.compare import Summary
+    from secondsight.train.run_summary import RunSummary
 
 
 def compare(
@@ -21,8 +21,8 @@ def compare(
     json: bool = typer.Option(False, "--json", help="One JSON list, for machines."),
 ) -> None:
     """Print runs side by side: what differs between their recipes, and the best figures on the held-out classes."""
-    from secondsight.train.compare import differing_keys, metrics_of, summarise
-    from secondsight.train.compare import plot as draw
+    from secondsight.train.run_summary import differing_keys, metrics_of, summarise
+    from secondsight.train.run_summary import plot as draw
 
     found = [summarise(run) for run in runs if len(runs) == 1 or (run / "config.toml").is_file()]
     if not found:
@@ -38,7 +38,7 @@ def compare(
         typer.echo(f"curves: {plot}", err=True)
 
 
-def _row(run: Summary, keys: list[str], metrics: list[str]) -> dict[str, Any]:
+def _row(run: RunSummary, keys: list[str], metrics: list[str]) -> dict[str, Any]:
     best = run.best
     return {
         "run": str(run.path),

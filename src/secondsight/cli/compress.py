@@ -38,8 +38,8 @@ def compress(
 
     [bold]--projectors 8[/] replaces the projectors of a trained jcf-32 by the best 8 shared ones (a jcf-32-8), in
     closed form and without training. [bold]--dim 128[/] keeps 128 numbers per image. With labelled [bold]--data[/] the
-    recall before and after
-    is measured, and also with embeddings stored as int8 (a quarter of the bytes) and as bits (a thirty-second).
+    recall before and after is measured, and also with embeddings stored as int8 (a quarter of the bytes) and as bits (a
+    thirty-second).
 
     Choose by figures of validation images, and report those of test images once.
     """
@@ -51,14 +51,14 @@ def compress(
     pictures = sample = None
     if data is not None:
         seen, pictures = _open(data, split)
-        sample = _sample(large, seen, images, seed)
+        sample = compression.Sample.of(large, seen, count=images, seed=seed)
     small, change = compression.compress(large, projectors=projectors, dim=dim, sample=sample, steps=steps, seed=seed)
     target = out or model.with_name(model.name + "".join(_suffixes(projectors, dim)))
     if target.exists() and target.resolve() == model.resolve():
         raise ConfigError(f"--out {target} is the model itself; choose another place")
     small.save(target)
 
-    console.print(f"[bold]{large.config.pooling.name}[/] → [bold]{small.config.pooling.name}[/], {target}")
+    console.print(f"[bold]{large.config.pooling}[/] → [bold]{small.config.pooling}[/], {target}")
     before, after = change.parameters
     console.print(f"parameters after the backbone: {before / 1e6:.2f}M → {after / 1e6:.2f}M")
     console.print(f"numbers per image: {change.dim[0]} → {change.dim[1]}")
@@ -92,20 +92,6 @@ def _open(data: str, split: str):
     return cut.train, cut.eval
 
 
-def _sample(model, pictures, count: int, seed: int):
-    import numpy as np
-
-    from secondsight.compress import Sample
-    from secondsight.data.loading.loader import Loader
-    from secondsight.embed import look
-    from secondsight.progress import track
-
-    chosen = np.random.default_rng(seed).permutation(len(pictures))[:count]
-    some = pictures.subset(np.sort(chosen))
-    loader = Loader(some, look(model), batch_size=32)
-    return Sample.of(model, track((b.images for b in loader), "looking at images", total=-(-len(some) // 32)))
-
-
 def _recalls(large, small, pictures) -> list[dict]:
     """Recall of the large model, of the small one, and of the small one's embeddings as int8 and as bits."""
     import torch
@@ -115,13 +101,7 @@ def _recalls(large, small, pictures) -> list[dict]:
     from secondsight.functional.pooling.compression import from_bits, to_bits, to_int8
 
     def row(name: str, vectors, labels, size: int) -> dict:
-        report = retrieval(vectors, labels)
-        return {
-            "embeddings": name,
-            "bytes": size,
-            **{f"recall@{k}": v for k, v in report.recall.items()},
-            "map@r": report.map_at_r,
-        }
+        return {"embeddings": name, "bytes": size, **retrieval(vectors, labels, bootstrap=0).figures}
 
     rows = []
     for name, model in (("before, float32", large), ("after, float32", small)):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from secondsight.errors import ConfigError
 
 if TYPE_CHECKING:
-    from secondsight.cli.judged import Judged
     from secondsight.data import ImageSet
-    from secondsight.evaluate import Report
+    from secondsight.evaluate import Evaluation, Items
+    from secondsight.evaluate.held_out import Choice
+    from secondsight.model import Embedder
 
 
 def evaluate(
@@ -25,19 +26,22 @@ def evaluate(
         None,
         help="Images: a folder with one subfolder per class, a table, or NAME:PATH. Optional with .npy and --labels.",
     ),
-    split: str = typer.Option("all", help="Which part of DATA: all, train, validation, test."),
+    split: str = typer.Option(
+        None,
+        help="Which part of DATA: all, train, validation, test. Default: the classes that did not teach the model.",
+    ),
     labels: Path = typer.Option(None, help="With .npy: the labels, as .npy or as text with one a line."),
     ks: str = typer.Option("1,2,4,8", help="The K of Recall@K; for SOP: 1,10,100,1000."),
     metric: str = typer.Option("cosine", help="cosine, dot or euclidean."),
     nmi: bool = typer.Option(False, "--nmi", help="Also cluster the embeddings and compare with the classes; slow."),
     bootstrap: int = typer.Option(1000, min=0, help="Resamples behind the intervals; 0 for none."),
     resample: str = typer.Option("queries", help="What the intervals draw again: queries or classes."),
-    seed: int = typer.Option(0, help="Of the resampling and the clustering."),
+    seed: int = typer.Option(0, min=0, help="Of the resampling and the clustering."),
     weights: str = typer.Option("default", help="Of a backbone: a file, 'default', or 'random'."),
     transform: str = typer.Option(
         None, help="resize (to a square) or resize-crop (its centre); default: the model's own."
     ),
-    size: int = typer.Option(None, min=1, help="Pixels of the images' sides; default: the model's own."),
+    size: int = typer.Option(None, min=1, max=1 << 14, help="Pixels of the images' sides; default: the model's own."),
     mirror: bool = typer.Option(
         None,
         "--mirror/--no-mirror",
@@ -53,103 +57,94 @@ def evaluate(
 ) -> None:
     """Judge an embedding by retrieval: every image asks for others of its class.
 
-    [bold]secondsight evaluate runs/birds photos/[/] embeds the images, prints Recall@K, MAP@R, R-precision and MRR with
-    their intervals, and writes report.json and report.html (a page with curves, classes and pictures).
+    [bold]secondsight evaluate runs/photos ./photos[/] embeds the images, prints Recall@K, MAP@R, R-precision and MRR
+    with their intervals, and writes report.json and report.html (a page with curves, classes and pictures). Classes
+    that taught the model are left out, unless --split asks for them: then a warning stands beside the figures.
 
-    [bold]secondsight evaluate efficientnet-lite0 photos/[/] shows what a published network does without any training.
+    [bold]secondsight evaluate efficientnet-lite0 ./photos[/] shows what a published network does without any training.
     [bold]secondsight evaluate vectors.npy --labels labels.txt[/] needs no images.
 
     A query never finds itself, ties count against it, and queries without another image of their class are left out
     and counted.
     """
-    wanted = _numbers(ks)
-    images = None if data is None else _open(data, split, min_images)
-    judged = _judged(
-        model,
-        images,
-        labels,
-        weights,
-        transform=transform,
-        size=size,
-        mirror=mirror,
-        batch_size=batch_size,
-        device=device,
-        strict=strict,
-    )
-    from secondsight.evaluate import retrieval
+    from secondsight import files
+    from secondsight.evaluate import Evaluation
 
-    report = retrieval(
-        judged.vectors,
-        judged.labels,
+    wanted = _numbers(ks)
+    target = out or Path("runs") / _run_name(model, data)
+    files.check_writable(target)
+    if model.endswith(".npy"):
+        items, choice, facts = _from_files(Path(model), labels, data, split, min_images)
+    else:
+        if labels is not None:
+            raise ConfigError("--labels belongs to saved embeddings (.npy); images bring their own: folders or a table")
+        if data is None:
+            raise ConfigError(f"{model}: give the images to judge it on: secondsight evaluate {model} DATA")
+        embedder = _model(model, weights, transform=transform, size=size, mirror=mirror)
+        choice = _choice(embedder, data, split, min_images)
+        items = _embedded(embedder, choice.images, batch_size=batch_size, device=device, strict=strict)
+        facts = {
+            "model": f"{embedder.backbone.name}, {embedder.config.pooling}, {embedder.dim} numbers per image",
+            "fingerprint": embedder.fingerprint()[:16],
+            "transform": embedder.transform.key + ", with mirror images" * embedder.config.mirror,
+        }
+    evaluation = Evaluation.of(
+        items,
+        facts={"name": model, "data": f"{data or labels}", "split": split or "held out", **facts},
+        warnings=() if choice is None else choice.warnings,
         ks=wanted,
-        metric=metric,  # pyright: ignore[reportArgumentType] retrieval checks it
+        metric=metric,
         nmi=nmi,
         bootstrap=bootstrap,
-        resample=resample,  # pyright: ignore[reportArgumentType]
+        resample=resample,
         seed=seed,
     )
-    target = out or Path("runs") / _run_name(model, data)
-    facts = {"model": model, "data": f"{data or labels} ({split})", **judged.facts}
-    written = write(judged, report, target, title=_title(model, data, labels), facts=facts, save=save)
+    evaluation.write(target, title=f"{_short(model)} on {_short(data) if data else labels}", save=save)
     if as_json:
-        typer.echo(written)
+        typer.echo(evaluation.to_json())
     else:
-        Console().print(report)
-    _say(judged, target)
+        Console().print(evaluation.report)
+    _say(evaluation, "" if choice is None else choice.note, target)
 
 
-def write(judged: Judged, report: Report, target: Path, *, title: str, facts: dict[str, str], save: bool) -> str:
-    """Write ``report.json``, ``report.html`` and what belongs to them into ``target``; gives the JSON."""
-    import numpy as np
+def _from_files(vectors: Path, labels: Path | None, data: str | None, split: str | None, min_images: int):
+    from secondsight.evaluate import Items
 
-    from secondsight import files
-    from secondsight.evaluate.examples import confusions, instructive
-    from secondsight.evaluate.page import page
-    from secondsight.evaluate.survey import survey
-    from secondsight.version import __version__
-
-    facts = {**facts, "secondsight": __version__}
-    bad = 0 if judged.failures is None else len(judged.failures)
-    content: dict[str, Any] = {**facts, "items": len(judged.labels), "failures": bad, **report.to_dict()}
-    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    files.write_text(target / "report.json", text)
-    if judged.failures:
-        judged.failures.write(target / "failures.jsonl")
-    if save:
-        with files.replacing(target / "embeddings.npy") as temporary, temporary.open("wb") as handle:
-            np.save(handle, judged.vectors, allow_pickle=False)
-        files.write_text(target / "labels.txt", "".join(f"{label}\n" for label in judged.labels))
-    looked = survey(judged.vectors, judged.labels, report)
-    html = page(
-        report,
-        looked,
-        title=title,
-        examples=instructive(judged.vectors, judged.labels, report, looked),
-        confusions=confusions(judged.labels, report, looked),
-        picture=judged.picture,
-        name=judged.name,
-        facts=facts,
-        warnings=(f"Not part of the figures: {bad:,} unreadable file(s), listed in failures.jsonl.",) * (bad > 0),
-    )
-    files.write_text(target / "report.html", html)
-    return text
+    images = None if data is None else _open(data, split or "all", min_images)
+    items = Items.of_files(vectors, labels, images)
+    size = " × ".join(f"{n:,}" for n in items.vectors.shape)
+    return items, None, {"embeddings": f"{vectors} {size}"}
 
 
-def _judged(
-    model: str, images: ImageSet | None, labels: Path | None, weights: str, *, device: str | None, **options: Any
-) -> Judged:
-    from secondsight.cli.judged import find_model, from_files, from_model
+def _model(name: str, weights: str, **changes: object) -> Embedder:
+    """The model, shown images in another way where that is asked for."""
+    from secondsight.model import open_model
 
-    if model.endswith(".npy"):
-        return from_files(Path(model), labels, images)
-    if labels is not None:
-        raise ConfigError("--labels belongs to saved embeddings (.npy); images bring their own: folders or a table")
-    if images is None:
-        raise ConfigError(f"{model}: give the images to judge it on: secondsight evaluate {model} DATA")
+    model = open_model(name, weights=weights)
+    given = {key: value for key, value in changes.items() if value is not None}
+    model.config = model.config.model_copy(update=given)
+    return model
+
+
+def _choice(model: Embedder, data: str, split: str | None, min_images: int) -> Choice:
+    from secondsight.evaluate.held_out import doubted, held_out
+
+    if split is None or (split == "validation" and model.origin is not None and model.origin.chosen_on):
+        choice = held_out(_open(data, "all", min_images), model.origin)
+    else:
+        choice = doubted(_open(data, split, min_images), model.origin)
+    choice.images.require_labels()
+    return choice
+
+
+def _embedded(model: Embedder, images: ImageSet, *, batch_size: int, device: str | None, strict: bool) -> Items:
     import torch
 
+    from secondsight.embed import embed
+    from secondsight.evaluate import Items
+
     chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return from_model(find_model(model, weights=weights), images, device=chosen, **options)
+    return Items.of_images(images, embed(model, images, batch_size=batch_size, device=chosen, strict=strict))
 
 
 def _open(data: str, split: str, min_images: int) -> ImageSet:
@@ -170,19 +165,19 @@ def _run_name(model: str, data: str | None) -> str:
     return "-".join(["evaluate", _short(model), *([_short(data)] if data else [])])
 
 
-def _title(model: str, data: str | None, labels: Path | None) -> str:
-    return f"{_short(model)} on {_short(data) if data else labels}"
-
-
 def _short(text: str) -> str:
     path = Path(text.rstrip("/"))
     name = path.parent.name if path.name == "best" and path.parent.name else path.stem if path.suffix else path.name
     return name.replace(":", "-") or "model"
 
 
-def _say(judged: Judged, target: Path) -> None:
+def _say(evaluation: Evaluation, note: str, target: Path) -> None:
     console = Console(stderr=True, highlight=False)
-    if judged.failures:
-        console.print(judged.failures.text(most=5), markup=False, style="yellow", soft_wrap=True)
-        console.print(f"all of them: {target / 'failures.jsonl'}", soft_wrap=True)
-    console.print(f"report: {target / 'report.html'}   figures: {target / 'report.json'}", soft_wrap=True)
+    if note:
+        console.print(Text(note), soft_wrap=True)
+    for warning in evaluation.warnings:
+        console.print(Text.assemble(("warning: ", "bold yellow"), warning), soft_wrap=True)
+    if evaluation.items.failures:
+        console.print(Text(evaluation.items.failures.text(most=5), style="yellow"), soft_wrap=True)
+        console.print(Text(f"all of them: {target / 'failures.jsonl'}"), soft_wrap=True)
+    console.print(Text(f"report: {target / 'report.html'}   figures: {target / 'report.json'}"), soft_wrap=True)

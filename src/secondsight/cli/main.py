@@ -16,6 +16,7 @@ from secondsight.cli import (
     compress,
     data,
     demo,
+    embed,
     evaluate,
     losses,
     poolings,
@@ -40,6 +41,7 @@ app.command("poolings")(poolings.poolings)
 app.command("backbones")(backbones.backbones)
 app.command("compress")(compress.compress)
 app.command("demo")(demo.demo)
+app.command("embed")(embed.embed)
 app.command("evaluate")(evaluate.evaluate)
 app.command("losses")(losses.losses)
 app.command("train")(train.train)

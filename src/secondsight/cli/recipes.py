@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from secondsight.train import shipped
+from secondsight.train import shipped_recipes
 
 
 def recipes(
@@ -21,10 +21,11 @@ def recipes(
     [bold]secondsight recipes photos > mine.toml[/] is how a recipe of one's own begins.
     """
     if name is not None:
-        typer.echo(shipped.find(name).read_text(encoding="utf-8"), nl=False)
+        typer.echo(shipped_recipes.find(name).read_text(encoding="utf-8"), nl=False)
         return
     rows = [
-        {"name": n, "description": shipped.describe(file), "path": str(file)} for n, file in shipped.recipes().items()
+        {"name": n, "description": shipped_recipes.describe(file), "path": str(file)}
+        for n, file in shipped_recipes.recipes().items()
     ]
     if json:
         typer.echo(jsonlib.dumps(rows, indent=2))

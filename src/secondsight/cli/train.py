@@ -14,9 +14,9 @@ from rich.table import Table
 from secondsight.errors import SecondsightError
 
 if TYPE_CHECKING:
-    from secondsight.train.dryrun import Forecast
+    from secondsight.train.forecast import Forecast
     from secondsight.train.recipe import Recipe
-    from secondsight.train.running import Result
+    from secondsight.train.run import Result
 
 DEFAULT = "photos"  # the recipe for someone's own folder
 
@@ -44,7 +44,7 @@ def train(
     """
     chosen, name = _recipe(recipe, data, pooling, backbone, loss, override)
     if dry_run:
-        from secondsight.train.dryrun import dry_run as forecast
+        from secondsight.train.forecast import dry_run as forecast
 
         _show(forecast(chosen))
         return
@@ -70,14 +70,14 @@ def _recipe(
     name: str | None, data: str | None, pooling: str | None, backbone: str | None, loss: str | None, override: list[str]
 ) -> tuple[Recipe, str]:
     """The recipe with all its overrides, and a name for the run."""
-    from secondsight.train import reading, shipped
+    from secondsight.train import recipe_file, shipped_recipes
 
     given = {"data.path": data, "model.pooling": pooling, "model.backbone": backbone, "loss.name": loss}
-    words = [reading.word(key, value) for key, value in given.items() if value is not None]
+    words = [recipe_file.word(key, value) for key, value in given.items() if value is not None]
     if name is None and data is None:
         raise typer.BadParameter("give a recipe, or --data with a folder of images")
-    file = Path(name) / "config.toml" if name is not None and _is_run(name) else shipped.find(name or DEFAULT)
-    wanted = reading.read(file, [*words, *_options_to_drop(reading.read(file), pooling, loss), *override])
+    file = Path(name) / "config.toml" if name is not None and _is_run(name) else shipped_recipes.find(name or DEFAULT)
+    wanted = recipe_file.read(file, [*words, *_options_to_drop(recipe_file.read(file), pooling, loss), *override])
     if name is not None and _is_run(name):
         return wanted, file.parent.name
     if data is not None:  # which the recipe was perhaps not written for

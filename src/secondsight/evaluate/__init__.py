@@ -3,7 +3,6 @@
 report = evaluate.retrieval(embeddings, labels)     # report.recall[1], report.map_at_r, print(report)
 """
 
-from secondsight.evaluate.report import ClassFigures, Interval, Report
-from secondsight.evaluate.scoring import retrieval
+import lazy_loader
 
-__all__ = ["ClassFigures", "Interval", "Report", "retrieval"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -9,8 +9,9 @@ from importlib import resources
 from secondsight.evaluate import drawing
 from secondsight.evaluate.drawing import breakable, percent
 from secondsight.evaluate.examples import Examples
+from secondsight.evaluate.figures import title as figure_title
 from secondsight.evaluate.gallery import Picture, rows
-from secondsight.evaluate.report import Label, Report, shown
+from secondsight.evaluate.report import Label, Report
 from secondsight.evaluate.survey import Survey
 
 AXIS = {"cosine": "cosine similarity", "dot": "dot product", "euclidean": "minus the distance"}
@@ -80,7 +81,7 @@ def _tiles(report: Report) -> str:
         interval = report.intervals.get(name)
         between = "" if interval is None else f"{percent(interval.low)} – {percent(interval.high)}"
         made.append(
-            f'<div class="tile{" lead" if i == 0 else ""}"><div class="name">{escape(shown(name))}</div>'
+            f'<div class="tile{" lead" if i == 0 else ""}"><div class="name">{escape(figure_title(name))}</div>'
             f'<div class="number">{percent(value)}<small> %</small></div><div class="between">{between}</div></div>'
         )
     fine = []

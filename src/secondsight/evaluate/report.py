@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ from rich import box
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
+
+from secondsight.evaluate.figures import title
 
 Label = int | str
 
@@ -27,8 +30,15 @@ class ClassFigures:
     """Averages over the queries of one class that have a positive."""
 
     queries: int
-    recall: dict[int, float]
-    map_at_r: float
+    figures: dict[str, float]
+
+    @property
+    def recall(self) -> dict[int, float]:
+        return recalls(self.figures)
+
+    @property
+    def map_at_r(self) -> float:
+        return self.figures["map@r"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,11 +49,7 @@ class Report:
     positive counted from 1 (0 without a positive), and its MAP@R (NaN without).
     """
 
-    recall: dict[int, float]
-    map_at_r: float
-    r_precision: float
-    mrr: float
-    nmi: float | None
+    figures: dict[str, float]  # every average by its name, see ``evaluate.figures``; ``nmi`` if asked for
     intervals: dict[str, Interval]  # by the names of ``figures``; empty with bootstrap=0
     level: float
     resample: str
@@ -59,11 +65,25 @@ class Report:
     average_precision: np.ndarray
 
     @property
-    def figures(self) -> dict[str, float]:
-        """Every average by its name: ``recall@1`` …, ``map@r``, ``r-precision``, ``mrr`` and ``nmi`` if asked for."""
-        found = {f"recall@{k}": value for k, value in self.recall.items()}
-        found |= {"map@r": self.map_at_r, "r-precision": self.r_precision, "mrr": self.mrr}
-        return found if self.nmi is None else {**found, "nmi": self.nmi}
+    def recall(self) -> dict[int, float]:
+        """Recall@K by K."""
+        return recalls(self.figures)
+
+    @property
+    def map_at_r(self) -> float:
+        return self.figures["map@r"]
+
+    @property
+    def r_precision(self) -> float:
+        return self.figures["r-precision"]
+
+    @property
+    def mrr(self) -> float:
+        return self.figures["mrr"]
+
+    @property
+    def nmi(self) -> float | None:
+        return self.figures.get("nmi")
 
     def worst(self, count: int = 10) -> list[tuple[Label, ClassFigures]]:
         """The classes with the lowest recall at the smallest K, and among equals the lowest MAP@R."""
@@ -73,11 +93,7 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Everything but the figures of single queries, as JSON takes it."""
         return {
-            "recall": {str(k): value for k, value in self.recall.items()},
-            "map_at_r": self.map_at_r,
-            "r_precision": self.r_precision,
-            "mrr": self.mrr,
-            "nmi": self.nmi,
+            "figures": self.figures,
             "intervals": {name: list(interval) for name, interval in self.intervals.items()},
             "level": self.level,
             "resample": self.resample,
@@ -88,12 +104,7 @@ class Report:
             "gallery": self.gallery,
             "classes": self.classes,
             "per_class": {
-                str(label): {
-                    "queries": one.queries,
-                    "recall": {str(k): value for k, value in one.recall.items()},
-                    "map_at_r": one.map_at_r,
-                }
-                for label, one in self.per_class.items()
+                str(label): {"queries": one.queries, "figures": one.figures} for label, one in self.per_class.items()
             },
         }
 
@@ -110,7 +121,7 @@ class Report:
         for name, value in self.figures.items():
             interval = self.intervals.get(name)
             between = "" if interval is None else f"{100 * interval.low:.1f} – {100 * interval.high:.1f}"
-            table.add_row(shown(name), f"{100 * value:.1f}", *([between] if self.intervals else []))
+            table.add_row(title(name), f"{100 * value:.1f}", *([between] if self.intervals else []))
         return Group(table, Text(self.summary, style="dim"))
 
     @property
@@ -123,10 +134,8 @@ class Report:
         """What was judged, in one line."""
         left_out = f", {self.without_positives:,} without a positive left out" if self.without_positives else ""
         empty = f"; K = {', '.join(map(str, self.empty_ks))} is the whole gallery: always 100" if self.empty_ks else ""
-        judged = (
-            f"{self.queries:,} queries{left_out}; gallery {self.gallery:,}, {self.classes:,} classes; {self.metric}"
-        )
-        return judged + empty
+        size = f"{self.queries:,} queries{left_out}; gallery {self.gallery:,}, {self.classes:,} classes; {self.metric}"
+        return size + empty
 
     def __str__(self) -> str:
         console = Console(width=100, no_color=True, color_system=None)
@@ -139,6 +148,6 @@ class Report:
         return f"Report(recall@{k}={self.recall[k]:.4f}, map_at_r={self.map_at_r:.4f}, queries={self.queries})"
 
 
-def shown(name: str) -> str:
-    """The name of a figure as people write it."""
-    return {"map@r": "MAP@R", "r-precision": "R-precision", "mrr": "MRR", "nmi": "NMI"}.get(name) or name.capitalize()
+def recalls(figures: Mapping[str, float]) -> dict[int, float]:
+    """The Recall@K among some figures, by K."""
+    return {int(name.partition("@")[2]): value for name, value in figures.items() if name.startswith("recall@")}

@@ -16,6 +16,7 @@ import torch
 
 from secondsight.errors import ConfigError, UnknownName
 from secondsight.evaluate.bootstrap import Resample, intervals
+from secondsight.evaluate.figures import QueryRanks, figures
 from secondsight.evaluate.inputs import Array, as_indices, as_ks, as_labels, as_vectors, check_classes
 from secondsight.evaluate.report import ClassFigures, Interval, Label, Report
 from secondsight.functional.ranking.ranks import positive_ranks
@@ -51,7 +52,7 @@ def retrieval(
         level: Of the intervals.
         resample: Whether ``queries`` or whole ``classes`` are drawn again, see ``bootstrap``.
         seed: Of the resampling and of the clustering.
-        progress: Told the share of the work done since it was last told; None shows a bar on a terminal.
+        progress: Called with the share of the work done since its last call; None shows a bar on a terminal.
 
     >>> x = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
     >>> report = retrieval(x, ["cat", "cat", "dog", "dog"])
@@ -68,36 +69,32 @@ def retrieval(
     asked = as_indices(queries, len(vectors), "queries")
     there = as_indices(gallery, len(vectors), "gallery")
     check_classes(names, numbers, asked, there)
-    with _told(progress, len(asked)) as tell:
+    with _advancing(progress, len(asked)) as advance:
         ranks = positive_ranks(
             vectors,
             *(torch.from_numpy(i).to(vectors.device) for i in (numbers, asked, there)),
             metric=metric,
-            progress=tell,
+            progress=advance,
         )
-    first, precision, average = (field.cpu().numpy() for field in (ranks.first, ranks.r_precision, ranks.map_at_r))
+    first, average = ranks.first.cpu().numpy(), ranks.map_at_r.cpu().numpy()
     found = first > 0
-    scores = np.stack(
-        [*(first[found] <= k for k in kept), average[found], precision[found], 1 / first[found]],
-        axis=1,
-        dtype=np.float64,
-    )
-    columns = [*(f"recall@{k}" for k in kept), "map@r", "r-precision", "mrr"]
+    of_queries = QueryRanks(*(field.cpu().numpy()[found] for field in (ranks.first, ranks.r_precision, ranks.map_at_r)))
+    chosen = figures(kept)
+    scores = np.stack([figure.of(of_queries) for figure in chosen], axis=1, dtype=np.float64)
+    columns = [figure.name for figure in chosen]
     means = dict(zip(columns, scores.mean(0).tolist(), strict=True))
+    if nmi:
+        means["nmi"] = _nmi(vectors, numbers, np.union1d(asked, there), metric, seed)
     own = numbers[asked][found]
     bounds = (
         intervals(scores, own, times=bootstrap, level=level, resample=resample, seed=seed).tolist() if bootstrap else []
     )
     return Report(
-        recall={k: means[f"recall@{k}"] for k in kept},
-        map_at_r=means["map@r"],
-        r_precision=means["r-precision"],
-        mrr=means["mrr"],
-        nmi=_nmi(vectors, numbers, np.union1d(asked, there), metric, seed) if nmi else None,
+        figures=means,
         intervals={name: Interval(*pair) for name, pair in zip(columns, bounds, strict=False)},
         level=level,
         resample=resample,
-        per_class=_per_class(names, own, scores, kept),
+        per_class=_per_class(names, own, scores, columns),
         queries=len(asked),
         gallery=len(there),
         classes=len(np.union1d(numbers[asked], numbers[there])),
@@ -111,13 +108,13 @@ def retrieval(
 
 
 @contextmanager
-def _told(progress: Callable[[float], None] | None, queries: int) -> Iterator[Callable[[float], None]]:
+def _advancing(progress: Callable[[float], None] | None, queries: int) -> Iterator[Callable[[float], None]]:
     if progress is not None:
         yield progress
         return
-    with bar(unit="queries") as shown:
-        task = shown.add_task("ranking", total=queries, note="")
-        yield lambda share: shown.advance(task, share * queries)
+    with bar(unit="queries") as display:
+        task = display.add_task("ranking", total=queries, note="")
+        yield lambda share: display.advance(task, share * queries)
 
 
 def _chance(positives: np.ndarray, inside: np.ndarray, gallery: int) -> float:
@@ -125,12 +122,13 @@ def _chance(positives: np.ndarray, inside: np.ndarray, gallery: int) -> float:
     return float((positives / (gallery - inside)).mean())
 
 
-def _per_class(names: list[Label], own: np.ndarray, scores: np.ndarray, ks: Sequence[int]) -> dict[Label, ClassFigures]:
+def _per_class(
+    names: list[Label], own: np.ndarray, scores: np.ndarray, columns: Sequence[str]
+) -> dict[Label, ClassFigures]:
     used, number, count = np.unique(own, return_inverse=True, return_counts=True)
-    sums = [np.bincount(number, column) / count for column in scores.T[: len(ks) + 1]]
-    rows = np.stack(sums, axis=1).tolist()
+    rows = np.stack([np.bincount(number, column) / count for column in scores.T], axis=1).tolist()
     return {
-        names[label]: ClassFigures(queries=n, recall=dict(zip(ks, row[:-1], strict=True)), map_at_r=row[-1])
+        names[label]: ClassFigures(queries=n, figures=dict(zip(columns, row, strict=True)))
         for label, n, row in zip(used.tolist(), count.tolist(), rows, strict=True)
     }
 

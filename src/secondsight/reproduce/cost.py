@@ -22,10 +22,9 @@ class Cost:
 
 def counted(model: Embedder) -> tuple[int, float]:
     """Parameters after the backbone, and GFLOPs of reduction and pooling for an image of the model's own size."""
-    parameters = sum(p.numel() for name, p in model.named_parameters() if not name.startswith("backbone."))
     h, w = model.backbone.grid(model.size, model.size)
     reduction = 0 if model.reduction is None else 2 * h * w * model.reduction.in_dim * model.reduction.out_dim
-    return parameters, model.views * (reduction + model.pooling.flops(h * w)) / 1e9
+    return model.parameters_after_backbone(), len(model.views) * (reduction + model.pooling.flops(h * w)) / 1e9
 
 
 @torch.inference_mode()
@@ -40,7 +39,9 @@ def measure(model: Embedder, *, images: int = 4, turns: int = 5) -> Cost:
     return Cost(
         parameters=parameters,
         gflops=gflops,
-        ms_head=round(1e3 * model.views * best(lambda: model.pool(features, grid=grid), turns, device) / images, 4),
+        ms_head=round(
+            1e3 * len(model.views) * best(lambda: model.pool(features, grid=grid), turns, device) / images, 4
+        ),
         ms_per_image=round(1e3 * best(lambda: model(batch), turns, device) / images, 4),
         threads=torch.get_num_threads(),
     )

@@ -11,16 +11,8 @@ from typing import Any
 
 from secondsight.errors import ConfigError
 from secondsight.reproduce.tables import Table
-from secondsight.train import reading
-from secondsight.train.recipe import Recipe
-
-PLACES = frozenset(
-    {
-        *("data.path", "data.workers", "data.cache_dir", "train.device"),
-        *("train.keep", "train.timeout", "train.tensorboard", "train.log_every", "train.checkpoint_every"),
-    }
-)
-"""Keys that say where and on what a run runs, and change no figure."""
+from secondsight.train import recipe_file
+from secondsight.train.recipe import FREE_KEYS, Recipe
 
 
 @dataclass(frozen=True)
@@ -93,7 +85,7 @@ def _last_byte(handle: int, size: int) -> bytes:
 
 def choices(recipe: Recipe) -> dict[str, Any]:
     """Every choice that a figure depends on, by dotted key."""
-    return {key: value for key, value in reading.flat(recipe).items() if key not in PLACES}
+    return {key: value for key, value in recipe_file.flat(recipe).items() if key not in FREE_KEYS}
 
 
 def changed(line: Line, recipe: Recipe) -> list[str]:
@@ -101,8 +93,8 @@ def changed(line: Line, recipe: Recipe) -> list[str]:
 
     A key that did not exist when the line was written has changed nothing as long as it stands at its default.
     """
-    now, default = choices(recipe), reading.flat(Recipe())
-    before = {key: value for key, value in line.recipe.items() if key not in PLACES}
+    now, default = choices(recipe), recipe_file.flat(Recipe())
+    before = {key: value for key, value in line.recipe.items() if key not in FREE_KEYS}
 
     def same(key: str) -> bool:
         if key in before:

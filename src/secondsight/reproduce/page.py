@@ -10,10 +10,10 @@ from secondsight.reproduce import lines
 from secondsight.reproduce.lines import Sorted
 from secondsight.reproduce.summary import Summary, common_folds, summarise
 from secondsight.reproduce.tables import Table
-from secondsight.train import reading
+from secondsight.train import recipe_file
 
 COMMON = (
-    *("model.backbone", "model.freeze", "data.transform", "data.size", "model.pooling", "model.dim", "model.reduce"),
+    *("model.backbone", "model.freeze", "data.transform", "model.size", "model.pooling", "model.dim", "model.reduce"),
     *("loss.name", "optimizer.name", "optimizer.lr", "optimizer.head_lr", "optimizer.proxy_lr", "train.epochs"),
     *("train.classes_per_batch", "train.images_per_class"),
 )
@@ -114,7 +114,7 @@ def _markdown(table: Table, rows: Sequence[Summary]) -> str:
 
 def _protocol(table: Table, known: Sorted) -> str:
     """The command, what all rows share, the images, the weights."""
-    flats = [reading.flat(row.recipe(fold=row.folds[0], seed=row.seeds[0])) for row in table.rows]
+    flats = [recipe_file.flat(row.recipe(fold=row.folds[0], seed=row.seeds[0])) for row in table.rows]
     same = [key for key in COMMON if flats[0][key] is not None and all(f[key] == flats[0][key] for f in flats)]
     words = ", ".join(f"{key} `{flats[0][key]}`" for key in same)
     splits = {line.fold: line.images for line in sorted(known.fresh, key=lambda line: line.fold)}

@@ -13,13 +13,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from secondsight.errors import ConfigError, DataError, RunError
+from secondsight.evaluate.figures import is_figure
 from secondsight.reproduce import lines
 from secondsight.reproduce.inputs import inputs
 from secondsight.reproduce.lines import Line
 from secondsight.reproduce.tables import Row, Table
-from secondsight.train import reading
-from secondsight.train.recipe import Recipe
-from secondsight.train.rundir import FREE, read_metrics
+from secondsight.train import recipe_file
+from secondsight.train.recipe import FREE_KEYS, Recipe
+from secondsight.train.run_directory import read_metrics
 from secondsight.version import __version__
 
 
@@ -165,7 +166,7 @@ def _attempt(
     lines.add(lines.path_of(table.name, places.out), line)
     tidy(places.work / table.name / run.folder, places)
     session.finished.append(line)
-    say(_told(line))
+    say(result_line(line))
 
 
 @contextlib.contextmanager
@@ -227,10 +228,10 @@ def run_one(
 
 def placed(recipe: Recipe, places: Places) -> Recipe:
     """The recipe with this machine's paths."""
-    words = [reading.word("data.path", places.data)] if places.data is not None else []
+    words = [recipe_file.word("data.path", places.data)] if places.data is not None else []
     if recipe.model.backbone in places.weights:
-        words.append(reading.word("model.weights", places.weights[recipe.model.backbone]))
-    return reading.make(recipe.model_dump(mode="python"), words)
+        words.append(recipe_file.word("model.weights", places.weights[recipe.model.backbone]))
+    return recipe_file.make(recipe.model_dump(mode="python"), words)
 
 
 def tidy(where: Path, places: Places) -> None:
@@ -246,7 +247,9 @@ def _make_ready(where: Path, recipe: Recipe, say: Callable[[str], None]) -> bool
     if not config.is_file():
         return where.exists()
     try:
-        differing = [d for d in reading.differences(reading.read(config), recipe) if d.split(" ")[0] not in FREE]
+        differing = [
+            d for d in recipe_file.differences(recipe_file.read(config), recipe) if d.split(" ")[0] not in FREE_KEYS
+        ]
     except ConfigError as error:  # of a version that had other keys
         differing = [str(error)]
     if differing:
@@ -310,11 +313,11 @@ def _weights_name(recipe: Recipe) -> str:
 
 
 def _figures(row: dict) -> dict[str, float]:
-    kept = {key: round(value, 6) for key, value in row.items() if key.startswith(("recall@", "map@"))}
+    kept = {key: round(value, 6) for key, value in row.items() if is_figure(key)}
     return {"epoch": row["epoch"], **kept}
 
 
-def _told(line: Line) -> str:
+def result_line(line: Line) -> str:
     figures = "  ".join(f"{k} {100 * v:.1f}" for k, v in line.last.items() if k != "epoch")
     took = "" if line.seconds is None else f"  {duration(line.seconds)}"
     return f"    {figures}{took}"

@@ -39,7 +39,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from secondsight.errors import ConfigError, SecondsightError, UnknownName, nearest
-from secondsight.train import reading, shipped
+from secondsight.train import recipe_file, shipped_recipes
 from secondsight.train.recipe import Recipe
 
 _HERE = Path(__file__).resolve()
@@ -125,7 +125,7 @@ class Row:
     def recipe(self, *, fold: int, seed: int) -> Recipe:
         """What one run of this row is."""
         changes = merged(self.changes, {"validation": {"fold": fold}, "train": {"seed": seed}})
-        return reading.make(merged(self.base.model_dump(mode="python"), changes), source=self.source)
+        return recipe_file.make(merged(self.base.model_dump(mode="python"), changes), source=self.source)
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def _rows(content: TableFile, file: Path) -> tuple[Row, ...]:
         base = (own and own.recipe) or content.recipe
         if base not in bases:
             beside = file.parent / base
-            bases[base] = reading.read(beside if beside.is_file() else shipped.find(base))
+            bases[base] = recipe_file.read(beside if beside.is_file() else shipped_recipes.find(base))
         return Row(
             name=name,
             cells=tuple(cells),

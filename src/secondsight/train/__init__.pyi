@@ -1,4 +1,4 @@
-from .reading import read as read
 from .recipe import Recipe as Recipe
-from .running import Result as Result
-from .running import train as train
+from .recipe_file import read as read
+from .run import Result as Result
+from .run import train as train

@@ -17,9 +17,9 @@ from secondsight.data.loading.samplers import BatchSampler
 from secondsight.errors import ConfigError
 from secondsight.losses import Loss
 from secondsight.model import Embedder
-from secondsight.train import feeding, optimisers
+from secondsight.train import inputs, optimisers
 from secondsight.train.ema import EMA
-from secondsight.train.feeding import Feeds
+from secondsight.train.inputs import RunInputs
 from secondsight.train.recipe import Recipe
 from secondsight.train.sets import Sets, open_sets, sampler
 from secondsight.train.step import Network, seed_everything
@@ -37,7 +37,7 @@ class Parts:
     network: Network  # wrapped by fabric
     optimizer: torch.optim.Optimizer
     sampler: BatchSampler
-    feeds: Feeds
+    inputs: RunInputs
     ema: EMA | None
 
     @property
@@ -78,22 +78,9 @@ def build_model(recipe: Recipe, classes: int) -> tuple[Embedder, Loss]:
     m = recipe.model
     seed_everything(recipe.train.seed)
     loss = losses.build(recipe.loss.name, dim=m.dim, classes=classes, **recipe.loss.options)
-    model = Embedder.build(
-        backbone=m.backbone,
-        pooling=m.pooling,
-        dim=m.dim,
-        weights=m.weights,
-        freeze=m.freeze,
-        reduce=m.reduce or None,
-        norm_exponent=m.norm_exponent,
-        learn_exponent=m.learn_exponent,
-        size=recipe.data.size,
-        transform=feeding.shown(recipe),
-        mirror=m.mirror,
-        normalise=tuple((part.size, part.scale) for part in loss.parts),
-        backbone_options={**m.backbone_options, "freeze_norm": m.freeze_norm},
-        pooling_options=m.pooling_options,
-    )
+    parts = tuple((part.size, part.scale) for part in loss.parts)
+    changes = {"transform": inputs.eval_transform_name(recipe), "normalise": parts or m.normalise}
+    model = Embedder.from_config(m.model_copy(update=changes))
     if recipe.train.chunk is not None and _live_norms(model):
         raise ConfigError(
             "train.chunk runs every chunk twice, which BatchNorm would count twice: set model.freeze_norm = true"
@@ -120,13 +107,13 @@ def assemble(
             "make train.classes_per_batch a multiple of the number of processes"
         )
     model, loss = build_model(recipe, len(sets.train.classes))
-    feeds = feeding.build(recipe, sets, model, device=fabric.device, say=say)
-    if fit and recipe.model.fit_images:
-        feeding.fit(model, feeds, recipe, device=fabric.device)
+    made = inputs.build(recipe, sets, model, device=fabric.device, say=say)
+    if fit and recipe.train.fit_images:
+        inputs.fit(model, made, recipe, device=fabric.device)
     optimizer = optimisers.build(model, loss, recipe.optimizer)
     for words in optimisers.doubts(model, optimizer, recipe.optimizer):
         say(f"warning: {words}")
-    network = Network(model, cached=feeds.cached, size=feeds.size)
+    network = Network(model, cached=made.cached, size=made.size)
     wrapped, optimizer = fabric.setup(network, optimizer)
     loss.to(fabric.device)
     if fabric.world_size > 1:
@@ -140,6 +127,6 @@ def assemble(
         network=wrapped,  # pyright: ignore[reportArgumentType]
         optimizer=optimizer,  # pyright: ignore[reportArgumentType]
         sampler=sampler(sets.train, loss, recipe, rank=fabric.global_rank, world_size=fabric.world_size),
-        feeds=feeds,
+        inputs=made,
         ema=None if recipe.train.ema is None else EMA(model, recipe.train.ema),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -80,19 +80,21 @@ class Watch:
             )
         return found
 
-    def validation(self, recall: float, labels: np.ndarray, *, step: int) -> list[str]:
-        """Trouble that the recall of the nearest neighbour shows."""
-        chance, best, self.best = chance_recall(labels), self.best, max(self.best, recall)
-        if recall <= 2 * chance:
+    def validation(self, figures: Mapping[str, float], labels: np.ndarray, *, k: int, step: int) -> list[str]:
+        """Trouble that Recall@K shows."""
+        recall = figures[f"recall@{k}"]
+        chance, best, self.best = chance_recall(labels, k), self.best, max(self.best, recall)
+        # Half-way from chance to perfect never is as good as chance, however high chance is.
+        if recall <= min(2 * chance, (1 + chance) / 2):
             return self._once(
                 "chance",
-                f"validation recall@1 at step {step} is {recall:.3f}, as good as chance ({chance:.3f}): the embedding "
-                f"does not tell the classes apart; {_TRY}",
+                f"validation recall@{k} at step {step} is {recall:.3f}, as good as chance ({chance:.3f}): the "
+                f"embedding does not tell the classes apart; {_TRY}",
             )
         if recall < best / 2:
             return self._once(
                 "fall",
-                f"validation recall@1 at step {step} fell to {recall:.3f} from {best:.3f}; best/ keeps the "
+                f"validation recall@{k} at step {step} fell to {recall:.3f} from {best:.3f}; best/ keeps the "
                 f"better model; {_TRY}",
             )
         return []
@@ -110,8 +112,10 @@ class Watch:
         return [words]
 
 
-def chance_recall(labels: np.ndarray) -> float:
-    """Recall@1 of a random order: the share of the others that are of the query's class."""
-    counts = np.bincount(labels)
-    n = len(labels)
-    return float((counts * (counts - 1)).sum() / (n * max(1, n - 1)))
+def chance_recall(labels: np.ndarray, k: int = 1) -> float:
+    """Recall@K of a random order: 1 − Π_{i<K} (1 − p / (n − 1 − i)), with p the others of the query's class."""
+    counts, n = np.bincount(labels), len(labels)
+    missed = np.ones(len(counts))
+    for i in range(min(k, n - 1)):
+        missed *= np.clip(1 - (counts - 1) / (n - 1 - i), 0, 1)
+    return float((counts * (1 - missed)).sum() / n)

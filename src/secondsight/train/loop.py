@@ -10,18 +10,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from secondsight.data.loading.batches import Batch, BatchLoader, Rows
+from secondsight.data.loading.batches import Batch, BatchLoader, RowSource
 from secondsight.data.loading.neighbours import Neighbours
 from secondsight.errors import DataError, RunError
+from secondsight.model import Origin
 from secondsight.train import checkpoint, optimisers, resume, schedule, validation
 from secondsight.train.assembly import Parts
-from secondsight.train.board import Board
-from secondsight.train.display import Display
 from secondsight.train.health import Watch, check_finite, mean_cosine
 from secondsight.train.interrupts import Interrupt, listening
 from secondsight.train.resume import Progress
-from secondsight.train.rundir import Metrics, RunDirectory
+from secondsight.train.run_directory import Metrics, RunDirectory
 from secondsight.train.step import Outcome, forward_backward, gather
+from secondsight.train.tensorboard import Board
+from secondsight.train.terminal import Display
 
 
 class Loop:
@@ -34,7 +35,7 @@ class Loop:
         self.interrupt = Interrupt()
         self.watch = Watch(parts.loss)
         self.loader = BatchLoader(
-            parts.feeds.train,
+            parts.inputs.train,
             batches=parts.sampler,
             workers=parts.recipe.data.workers,
             substitute=True,
@@ -60,7 +61,7 @@ class Loop:
         )
         self.metrics = Metrics(self.directory.metrics, position=position, enabled=self.first, board=board)
         self.display.start(done=self.progress.step, total=self.parts.total, per_epoch=self.parts.steps_per_epoch)
-        if not self.parts.feeds.validation:
+        if not self.parts.inputs.validation:
             self.display.say("no classes are held out (validation.share = 0): best/ is the model after the last epoch")
         try:
             with listening() as self.interrupt, deterministic():
@@ -107,7 +108,7 @@ class Loop:
         """Some losses look at the whole training set before each epoch."""
         if not self.parts.loss.wants_embeddings:
             return
-        z, indices = self.embed(self.parts.feeds.plain)
+        z, indices = self.embed(self.parts.inputs.plain)
         labels = torch.tensor(self.parts.sets.train.require_labels(), device=z.device)[indices]
         self.parts.loss.on_epoch(zip(z.split(1024), labels.split(1024), strict=True))
 
@@ -153,12 +154,12 @@ class Loop:
         labels, indices = gather(self.fabric, both).unbind(1)
         return labels, indices
 
-    def embed(self, *views: Rows) -> tuple[torch.Tensor, torch.Tensor]:
+    def embed(self, *sources: RowSource) -> tuple[torch.Tensor, torch.Tensor]:
         """Un-normalised embeddings and the images' numbers."""
         return validation.embed(
             self.fabric,
             self.parts.network,
-            views,
+            sources,
             batch=self.recipe.train.chunk or 64,
             workers=self.recipe.data.workers,
         )
@@ -180,23 +181,23 @@ class Loop:
                 images_per_second=round(rate, 2),
             )
         if step % self.parts.steps_per_epoch == 0:
-            if not self.parts.feeds.validation:
+            if not self.parts.inputs.validation:
                 self.display.say(f"epoch {epoch + 1} of {self.recipe.train.epochs}: loss {outcome.loss:.4f}")
             self._maybe_validate(epoch + 1)
 
     def _judge_start(self) -> None:
         """The figures of the model as it was initialised, the first ``best/``: training may bring nothing."""
-        if self.parts.feeds.validation:
-            figures, _ = self._judged(self.parts.feeds.validation)
+        if self.parts.inputs.validation:
+            figures, _ = self._validate(self.parts.inputs.validation)
             self.progress.best, self.progress.best_step = figures[self.recipe.validation.metric], 0
             self._save_best()
             self.metrics.write("validation", step=0, epoch=0, **figures, best=True)
             self.display.validated(epoch=0, figures=figures, best=True)
 
-    def _judged(self, views: Sequence[Rows]) -> tuple[dict[str, float], np.ndarray]:
+    def _validate(self, sources: Sequence[RowSource]) -> tuple[dict[str, float], np.ndarray]:
         """Figures on the held-out classes, the same on every process, and the labels they were computed with."""
         assert self.parts.sets.validation is not None
-        z, indices = self.embed(*views)
+        z, indices = self.embed(*sources)
         labels = self.parts.sets.validation.require_labels()[indices.cpu().numpy()]
         ks = self.recipe.validation.ks
         figures = validation.judge(self.parts.model.normalise(z), labels, ks) if self.first else None
@@ -207,10 +208,10 @@ class Loop:
         if epoch % v.every and epoch != self.recipe.train.epochs:
             return
         with parts.ema.applied() if parts.ema is not None else contextlib.nullcontext():
-            if not parts.feeds.validation:
+            if not parts.inputs.validation:
                 self._save_best()
                 return
-            figures, labels = self._judged(parts.feeds.validation)
+            figures, labels = self._validate(parts.inputs.validation)
             self.progress.figures = figures
             better = self.progress.best is None or figures[v.metric] > self.progress.best + v.min_delta
             if better:
@@ -224,7 +225,7 @@ class Loop:
                 self.progress.since_best += 1
         self.metrics.write("validation", step=self.progress.step, epoch=epoch, **figures, best=better)
         self.display.validated(epoch=epoch, figures=figures, best=better)
-        for words in self.watch.validation(figures[f"recall@{v.ks[0]}"], labels, step=self.progress.step):
+        for words in self.watch.validation(figures, labels, k=min(v.ks), step=self.progress.step):
             self._warn(words)
         if v.patience is not None and self.progress.since_best >= v.patience:
             self.progress.stopped = True
@@ -232,6 +233,12 @@ class Loop:
 
     def _save_best(self) -> None:
         if self.first:
+            sets = self.parts.sets
+            self.parts.model.origin = Origin(
+                data=self.recipe.data.path,
+                taught=sets.train.classes,
+                chosen_on=() if sets.validation is None else sets.validation.classes,
+            )
             with self.directory.writing():
                 self.parts.model.save(self.directory.best)
 

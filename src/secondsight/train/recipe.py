@@ -1,17 +1,21 @@
 """The recipe of a training run: every choice, typed, with a default that works and a word on what moves it.
 
-A recipe is a small TOML file; ``secondsight.train.reading`` reads it, and a run directory keeps it as ``config.toml``.
+A recipe is a small TOML file; ``secondsight.train.recipe_file`` reads it, and a run directory keeps it as
+``config.toml``. Keys that no figure depends on are marked ``NO_FIGURE``: a run may be resumed with other ones.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from secondsight.data.loading.transforms import TRANSFORMS
 from secondsight.errors import ConfigError, UnknownName
+from secondsight.evaluate.figures import figure_names
 from secondsight.losses import LOSSES
+from secondsight.model import ModelConfig
+from secondsight.strict_toml import NO_FIGURE, Strict, free_keys
 
 
 def _as_tuple(value: Any) -> Any:
@@ -34,61 +38,38 @@ Integers = Annotated[tuple[int, ...], BeforeValidator(_as_tuple)]
 Pair = Annotated[tuple[float, float], BeforeValidator(_as_tuple)]
 
 
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+class DataSection(Strict):
+    """Which images, and how training sees them. (How evaluation does is the model's: model.size, model.transform.)"""
 
-
-class DataSection(Section):
-    """Which images, and how they are shown."""
-
-    path: str = ""  # a folder, a table, or NAME:PATH as `secondsight data list` names them; --data overrides it
+    path: Annotated[str, NO_FIGURE] = (
+        ""  # a folder, a table, or NAME:PATH (`secondsight data list`); --data overrides it
+    )
+    missing: Annotated[Literal["error", "skip"], NO_FIGURE] = "error"  # what to do where listed files are not there
     min_images: int = Field(default=2, ge=1)  # drop classes with fewer images: a class of one has no pair to learn from
     transform: Annotated[str, BeforeValidator(_known_transform)] = "random-crop"  # "resize" (the paper's) is cacheable
-    size: int | None = Field(default=None, ge=1)  # pixels a side, None = the backbone's own; costs its square
-    eval_transform: Annotated[str, BeforeValidator(_known_transform)] | None = None  # None: the same, or "resize-crop"
-    workers: int | None = Field(default=None, ge=0)  # decoding threads; None = chosen from the cores
+    workers: Annotated[int | None, Field(ge=0), NO_FIGURE] = None  # decoding threads; None = chosen from the cores
     cache: bool | None = None  # frozen-feature cache; None = whenever a frozen prefix and a fixed transform allow it
-    cache_dir: str | None = None  # where the cache lives; None = the user's cache folder
+    cache_dir: Annotated[str | None, NO_FIGURE] = None  # where the cache lives; None = the user's cache folder
 
 
-class ModelSection(Section):
-    """``Embedder.build``'s arguments."""
-
-    backbone: str = "efficientnet-lite0"  # `secondsight backbones` lists them
-    weights: str = "default"  # "default", "random", a file, or hub:owner/repository/file
-    freeze: str | None = None  # last stage that stays as it is; freezing more is faster and overfits less on small data
-    freeze_norm: bool = True  # BatchNorm keeps its ImageNet statistics: batches of few classes would spoil them
-    pooling: str = "jcf-32-8"  # `secondsight poolings` lists them
-    dim: int = Field(default=512, ge=1)  # numbers per image; fewer are cheaper to store, 512 is the paper's
-    reduce: int = Field(default=256, ge=0)  # channels that the pooling sees; 0 = all of the backbone's
-    norm_exponent: float = Field(default=1.0, ge=0, le=1)  # 1 = ℓ2 at every location (the paper), 0 = keep its norm
-    learn_exponent: bool = False
-    mirror: bool = False  # embed an image together with its mirror image; takes twice the time
-    backbone_options: dict[str, Any] = Field(default_factory=dict)
-    pooling_options: dict[str, Any] = Field(default_factory=dict)
-    fit_images: int = Field(default=512, ge=0)  # at least so many (not twice as many) to initialise from; 0: random
-
-
-class LossSection(Section):
+class LossSection(Strict):
     name: Annotated[str, BeforeValidator(_known_loss)] = "proxy-anchor"  # `secondsight losses` lists them
     options: dict[str, Any] = Field(default_factory=dict)  # the loss's own, e.g. margin
 
 
-class OptimizerSection(Section):
+class OptimizerSection(Strict):
     name: Literal["sgd", "adam", "adamw"] = "adamw"
     lr: float = Field(default=1e-4, ge=0)  # the backbone's: raise until validation recall falls, then halve
     head_lr: float | None = Field(default=None, ge=0)  # reduction and pooling; None = 10 × lr, 0 = as fitted
     end_lr: float | None = Field(default=None, ge=0)  # jcf's last matrix and its gains; None = head_lr
-    proxy_lr: float | None = Field(
-        default=None, ge=0
-    )  # the loss's own parameters; None = 100 × lr (Proxy-Anchor's advice)
+    proxy_lr: float | None = Field(default=None, ge=0)  # the loss's own parameters; None = 100 × lr (Proxy-Anchor's)
     weight_decay: float = Field(default=1e-4, ge=0)  # raise it when training recall runs away from validation recall
     momentum: float = Field(default=0.9, ge=0, lt=1)  # sgd only
     betas: Pair = (0.9, 0.999)  # adam and adamw only
     clip: float = Field(default=10.0, ge=0)  # largest gradient norm, 0 = any; lower it when the loss jumps
 
 
-class ScheduleSection(Section):
+class ScheduleSection(Strict):
     name: Literal["cosine", "step", "constant"] = "cosine"
     warmup: float = Field(default=1.0, ge=0)  # epochs of linear warm-up
     final: float = Field(default=0.0, ge=0, le=1)  # cosine: the share of the learning rate that is left at the end
@@ -96,48 +77,48 @@ class ScheduleSection(Section):
     gamma: float = Field(default=0.5, gt=0, le=1)  # step: what is left of the learning rate after each
 
 
-class TrainSection(Section):
+class TrainSection(Strict):
     epochs: int = Field(default=20, ge=1)
+    fit_images: int = Field(default=512, ge=0)  # images to initialise from, at least (and fewer than twice); 0 = random
     classes_per_batch: int = Field(default=16, ge=1)  # P of P×K: more classes give more negatives
     images_per_class: int = Field(default=4, ge=1)  # K: pair losses need 2 or more
     chunk: int | None = Field(default=None, ge=1)  # images at once: less memory, the same loss, one more forward
     ema: float | None = Field(default=None, gt=0, lt=1)  # e.g. 0.999: validate and keep averaged weights
     seed: int = Field(default=0, ge=0)
     precision: Literal["32", "bf16"] = "32"  # bf16 for GPUs that have it
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    checkpoint_every: int | None = Field(default=None, ge=1)  # steps; None = every epoch
-    keep: int = Field(default=2, ge=1)  # checkpoints that are kept
-    log_every: int = Field(default=10, ge=1)  # steps between two lines of metrics.jsonl
-    tensorboard: bool = False  # also write curves for TensorBoard (extra `tensorboard`)
-    timeout: float = Field(default=600.0, gt=0)  # seconds after which processes give up waiting for one that hangs
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], NO_FIGURE] = "auto"
+    checkpoint_every: Annotated[int | None, Field(ge=1), NO_FIGURE] = None  # steps; None = every epoch
+    keep: Annotated[int, Field(ge=1), NO_FIGURE] = 2  # checkpoints that are kept
+    log_every: Annotated[int, Field(ge=1), NO_FIGURE] = 10  # steps between two lines of metrics.jsonl
+    tensorboard: Annotated[bool, NO_FIGURE] = False  # also write curves for TensorBoard (extra `tensorboard`)
+    timeout: Annotated[float, Field(gt=0), NO_FIGURE] = 600.0  # seconds before processes give up on one that hangs
 
 
-class ValidationSection(Section):
+class ValidationSection(Strict):
     share: float = Field(default=0.5, ge=0, lt=1)  # of the classes, held out to choose by; 0 = none, keep the last
     fold: int = Field(default=0, ge=0)
     seed: int = Field(default=0, ge=0)
     every: int = Field(default=1, ge=1)  # epochs
     at_start: bool = False  # judge before the first step too, and let training better it
     ks: Integers = (1, 2, 4, 8)
-    metric: str = "recall@1"  # what best/ and early stopping look at: recall@K with a K of ks, or map@r
+    metric: str = "recall@1"  # what best/ and early stopping look at: any figure, such as recall@4 or map@r
     patience: int | None = Field(default=None, ge=1)  # validations without improvement before stopping; None = never
     min_delta: float = Field(default=0.0, ge=0)
 
     @model_validator(mode="after")
     def _known_metric(self) -> ValidationSection:
-        valid = [f"recall@{k}" for k in self.ks] + ["map@r"]
         if not self.ks or min(self.ks) < 1:
             raise ConfigError(f"ks must be one or more numbers ≥ 1, got {list(self.ks)}")
-        if self.metric not in valid:
+        if self.metric not in (valid := figure_names(self.ks)):
             raise UnknownName("metric", self.metric, valid)
         return self
 
 
-class Recipe(Section):
+class Recipe(Strict):
     """Every choice of a training run."""
 
     data: DataSection = DataSection()
-    model: ModelSection = ModelSection()
+    model: ModelConfig = ModelConfig()
     loss: LossSection = LossSection()
     optimizer: OptimizerSection = OptimizerSection()
     schedule: ScheduleSection = ScheduleSection()
@@ -148,3 +129,7 @@ class Recipe(Section):
     def batch(self) -> int:
         """Images of one (global) batch."""
         return self.train.classes_per_batch * self.train.images_per_class
+
+
+FREE_KEYS = free_keys(Recipe)
+"""Dotted keys that no figure depends on."""

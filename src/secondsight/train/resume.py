@@ -16,7 +16,7 @@ from secondsight.train.checkpoint import Checkpoint
 from secondsight.train.health import Watch
 from secondsight.train.optimisers import trainable
 from secondsight.train.recipe import Recipe
-from secondsight.train.rundir import check_same
+from secondsight.train.run_directory import check_same
 
 
 @dataclass

@@ -11,6 +11,7 @@ from secondsight import data
 from secondsight.data import ImageSet
 from secondsight.data.loading.neighbours import Neighbours
 from secondsight.data.loading.samplers import BatchSampler, ClassBalanced
+from secondsight.data.split import hold_out, training_part
 from secondsight.errors import ConfigError, DataError
 from secondsight.losses import Loss
 from secondsight.train.recipe import Recipe
@@ -37,32 +38,10 @@ def open_sets(recipe: Recipe) -> Sets:
 
 def _cut(images: ImageSet, recipe: Recipe) -> Sets:
     v, min_images = recipe.validation, recipe.data.min_images
-    own = images.part("val").with_min_images(min_images) if images.parts is not None else None
-    if v.share == 0.5 or (v.share > 0 and own is not None and len(own)):
-        split = data.splits(images, "validation", fold=v.fold, seed=v.seed, min_images=min_images)
-        return Sets(split.train, split.eval)
-    training = (images if images.parts is None else images.part("train")).with_min_images(min_images)
     if v.share == 0:
-        return Sets(training, None)
-    held_out = held_out_classes(len(training.classes), v.share, fold=v.fold, seed=v.seed)
-    if len(held_out) < 2 or len(training.classes) - len(held_out) < 2:
-        raise DataError(
-            f"{images.root}: {len(training.classes)} training classes with a share of {v.share} held out leave "
-            f"{len(training.classes) - len(held_out)} to learn and {len(held_out)} to judge by; both need two: change "
-            "validation.share, or set it to 0 to train without validation"
-        )
-    rest = np.setdiff1d(np.arange(len(training.classes)), held_out).tolist()
-    return Sets(training.select_classes(rest), training.select_classes(held_out.tolist()))
-
-
-def held_out_classes(n: int, share: float, *, fold: int, seed: int) -> np.ndarray:
-    """Which of ``n`` classes to judge by: fold 0 takes the last ones, the others a shuffle of their own.
-
-    >>> held_out_classes(10, 0.2, fold=0, seed=0).tolist()
-    [8, 9]
-    """
-    order = np.arange(n) if fold == 0 else np.random.default_rng((seed, fold)).permutation(n)
-    return np.sort(order[n - max(2, round(n * share)) :])
+        return Sets(training_part(images, min_images=min_images), None)
+    split = hold_out(images, share=v.share, fold=v.fold, seed=v.seed, min_images=min_images)
+    return Sets(split.train, split.eval)
 
 
 def check(images: ImageSet, recipe: Recipe) -> None:
@@ -120,9 +99,7 @@ def adapted(recipe: Recipe, overrides: Sequence[str], *, say: Callable[[str], No
     given = {word.partition("=")[0].strip() for word in overrides}
     training = data.open(recipe.data.path)
     training.require_labels()
-    n = len(
-        (training if training.parts is None else training.part("train")).with_min_images(recipe.data.min_images).classes
-    )
+    n = len(training_part(training, min_images=recipe.data.min_images).classes)
     if n < 4 and "validation.share" not in given:
         say(f"{n} classes are too few to hold some out: training on all of them, without validation")
         recipe = recipe.model_copy(update={"validation": recipe.validation.model_copy(update={"share": 0.0})})

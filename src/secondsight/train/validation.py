@@ -9,38 +9,47 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from secondsight.data.loading.batches import BatchLoader, Rows
-from secondsight.data.loading.samplers import Sequential
+from secondsight import embed as road
+from secondsight.data.loading.batches import RowSource
 from secondsight.evaluate import retrieval
-from secondsight.model import mean
 from secondsight.train.step import Network, gather
 
 
 def embed(
-    fabric: Fabric, network: Network, views: Sequence[Rows], *, batch: int, workers: int | None = None
+    fabric: Fabric, network: Network, sources: Sequence[RowSource], *, batch: int, workers: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Un-normalised embeddings and the images' numbers, in order, the same on every process.
 
-    ``views`` are rows of the same images; an embedding is the mean of an image's views. Images that cannot be read are
-    left out.
+    ``sources`` are rows of the same images, one for each view. Images that cannot be read are left out.
     """
-    looks = [_embed(fabric, network, rows, batch=batch, workers=workers) for rows in views]
-    assert all(torch.equal(indices, looks[0][1]) for _, indices in looks)
-    return mean([z for z, _ in looks]), looks[0][1]
-
-
-@torch.no_grad()
-def _embed(fabric: Fabric, network: Network, rows: Rows, *, batch: int, workers: int | None) -> tuple[Tensor, Tensor]:
-    order = Sequential(len(rows), batch * fabric.world_size, rank=fabric.global_rank, world_size=fabric.world_size)
     was_training, device = network.training, fabric.device
     network.eval()
-    z, indices = [torch.zeros(0, network.model.dim, device=device)], [torch.zeros(0, dtype=torch.int64, device=device)]
-    for some in BatchLoader(rows, batches=order, workers=workers):
-        if len(some):
-            z.append(network(fabric.to_device(some.images)).float())
-            indices.append(some.indices.to(device))
+    alone = getattr(network, "module", network)  # DDP would wait in every forward for processes with fewer batches
+
+    def forward(rows: Tensor) -> Tensor:
+        with fabric.autocast():
+            return alone(rows)
+
+    inputs = road.Inputs(tuple(sources), forward)
+    # A block is a batch: the smallest share that processes can take in turn.
+    blocks = [
+        block
+        for block in road.stream(
+            inputs,
+            batch_size=batch,
+            block=batch,
+            workers=workers,
+            device=device,
+            rank=fabric.global_rank,
+            world_size=fabric.world_size,
+        )
+        if len(block.indices)
+    ]
     network.train(was_training)
-    return _in_order(fabric, torch.cat(z), torch.cat(indices), most=-(-len(rows) // fabric.world_size) + len(order))
+    z = torch.from_numpy(np.concatenate([np.zeros((0, network.model.dim), np.float32), *(b.vectors for b in blocks)]))
+    indices = torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *(b.indices for b in blocks)]))
+    most = -(-len(inputs) // (batch * fabric.world_size)) * batch
+    return _in_order(fabric, z.to(device), indices.to(device), most=most)
 
 
 def _in_order(fabric: Fabric, z: Tensor, indices: Tensor, *, most: int) -> tuple[Tensor, Tensor]:
@@ -55,6 +64,5 @@ def _in_order(fabric: Fabric, z: Tensor, indices: Tensor, *, most: int) -> tuple
 
 
 def judge(embeddings: Tensor, labels: np.ndarray, ks: Sequence[int]) -> dict[str, float]:
-    """``recall@K`` for each K, and ``map@r``. Ties count against the query: a collapsed embedding scores near zero."""
-    report = retrieval(embeddings, labels, ks=ks, bootstrap=0, progress=lambda share: None)
-    return {name: value for name, value in report.figures.items() if name.startswith(("recall@", "map@"))}
+    """Every figure by its name. Ties count against the query: a collapsed embedding scores near zero."""
+    return retrieval(embeddings, labels, ks=ks, bootstrap=0, progress=lambda share: None).figures

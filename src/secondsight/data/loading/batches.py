@@ -44,7 +44,7 @@ class Batch:
         return replace(self, images=self.images.pin_memory(), labels=labels)
 
 
-class Rows(Protocol):
+class RowSource(Protocol):
     """What batches are made of: one row per image."""
 
     @property
@@ -86,7 +86,7 @@ class BatchLoader:
 
     def __init__(
         self,
-        rows: Rows,
+        rows: RowSource,
         *,
         batches: BatchSampler | None = None,
         batch_size: int | None = None,

@@ -187,16 +187,18 @@ class RandomResizedCrop:
 
 
 @dataclass(frozen=True)
-class Mirrored:
-    """What ``transform``, a deterministic one, shows, mirrored left to right."""
+class Viewed:
+    """What another transform makes of a picture, seen through a function of pixels: its mirror image, say."""
 
     transform: Transform
+    name: str
+    view: Callable[[Tensor], Tensor]
 
     deterministic: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.transform.deterministic:
-            raise ConfigError(f"only a transform without chance has a mirror image, not {self.transform.key}")
+            raise ConfigError(f"only a transform without chance has other views, not {self.transform.key}")
 
     @property
     def size(self) -> int:
@@ -208,12 +210,12 @@ class Mirrored:
 
     @property
     def key(self) -> str:
-        return f"mirrored-{self.transform.key}"
+        return f"{self.name}-{self.transform.key}"
 
     def __call__(
         self, pixels: np.ndarray, *, seed: int = 0, epoch: int = 0, index: int = 0, out: Tensor | None = None
     ) -> Tensor:
-        return self.transform(pixels, seed=seed, epoch=epoch, index=index).flip(-1)
+        return self.view(self.transform(pixels, seed=seed, epoch=epoch, index=index))
 
 
 def resized(

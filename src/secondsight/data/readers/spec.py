@@ -25,6 +25,7 @@ def open(
     *,
     split: str = "all",
     min_images: int = 1,
+    share: float = 0.5,
     fold: int = 0,
     seed: int = 0,
     columns: Mapping[str, str] | None = None,
@@ -38,7 +39,7 @@ def open(
             put it.
         split: ``all``; ``train`` or ``test`` as the dataset says; ``validation`` = the held-out classes of ``splits``.
         min_images: drop the classes with fewer images.
-        fold, seed: which validation classes, see ``splits``.
+        share, fold, seed: which validation classes, see ``data.split.hold_out``.
         columns, root: for a table: other column names, and where relative paths start.
         check: whether the files must be there and the counts right.
     """
@@ -47,7 +48,7 @@ def open(
     if split == "validation":
         from secondsight.data.split import splits
 
-        return splits(images, "validation", fold=fold, seed=seed, min_images=min_images).eval
+        return splits(images, "validation", share=share, fold=fold, seed=seed, min_images=min_images).eval
     return choose(images, split).with_min_images(min_images)
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from secondsight import extras, files
 from secondsight.errors import RunError
-from secondsight.train import reading
-from secondsight.train.rundir import read_metrics
-
-_PLACES = ("data.path", "data.workers", "data.cache_dir")  # where things are says nothing about how they do
+from secondsight.evaluate.figures import is_figure
+from secondsight.train import recipe_file
+from secondsight.train.recipe import FREE_KEYS
+from secondsight.train.run_directory import read_metrics
 
 
 @dataclass(frozen=True)
-class Summary:
+class RunSummary:
     """One run: its recipe, flat, its validations, and its training losses."""
 
     path: Path
@@ -30,33 +30,33 @@ class Summary:
         return next((row for row in reversed(self.validations) if row["best"]), {})
 
 
-def summarise(path: str | Path) -> Summary:
+def summarise(path: str | Path) -> RunSummary:
     """Read a run directory, finished or not."""
     run = Path(path)
     if not (run / "config.toml").is_file():
         raise RunError(f"{run} is not a run directory: it has no config.toml")
     rows = read_metrics(run / "metrics.jsonl")
-    return Summary(
+    return RunSummary(
         run,
-        reading.flat(reading.read(run / "config.toml")),
+        recipe_file.flat(recipe_file.read(run / "config.toml")),
         [row for row in rows if row["kind"] == "validation"],
         [(row["step"], row["loss"]) for row in rows if row["kind"] == "train"],
     )
 
 
-def differing_keys(runs: Sequence[Summary]) -> list[str]:
+def differing_keys(runs: Sequence[RunSummary]) -> list[str]:
     """The keys of the recipes that are not the same in all runs."""
-    keys = dict.fromkeys(key for run in runs for key in run.recipe if key not in _PLACES)
+    keys = dict.fromkeys(key for run in runs for key in run.recipe if key not in FREE_KEYS)
     return [key for key in keys if any(run.recipe.get(key) != runs[0].recipe.get(key) for run in runs)]
 
 
-def metrics_of(runs: Sequence[Summary]) -> list[str]:
+def metrics_of(runs: Sequence[RunSummary]) -> list[str]:
     """The figures that at least one run has, in their own order."""
     names = dict.fromkeys(name for run in runs for row in run.validations for name in row)
-    return [name for name in names if name.startswith(("recall@", "map@"))]
+    return [name for name in names if is_figure(name)]
 
 
-def plot(runs: Sequence[Summary], path: Path) -> None:
+def plot(runs: Sequence[RunSummary], path: Path) -> None:
     """Draw the chosen metric and the training loss over the steps, into a PNG, SVG or PDF."""
     extras.require("matplotlib", extra="plots", purpose="drawing runs")
     from matplotlib.backends.backend_agg import FigureCanvasAgg

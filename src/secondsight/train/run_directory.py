@@ -12,12 +12,9 @@ from typing import Any
 
 from secondsight import files
 from secondsight.errors import RunError
-from secondsight.train import checkpoint, reading
-from secondsight.train.board import Board
-from secondsight.train.recipe import Recipe
-
-FREE = frozenset({"data.path", "data.workers", "data.cache_dir", "train.keep", "train.timeout", "train.tensorboard"})
-"""Keys that a resumed run may change, because they change no number. (The images are checked by their fingerprint.)"""
+from secondsight.train import checkpoint, recipe_file
+from secondsight.train.recipe import FREE_KEYS, Recipe
+from secondsight.train.tensorboard import Board
 
 
 class RunDirectory:
@@ -38,10 +35,12 @@ class RunDirectory:
                 f"{self.path} already holds a run; go on with it (--resume), or choose another place (--out)"
             )
         try:
-            if self.config.exists():
-                check_same(reading.read(self.config), recipe, where=self.path)
+            if self.config.exists():  # the images are checked by their fingerprint
+                check_same(recipe_file.read(self.config), recipe, where=self.path)
             self.checkpoints.mkdir(parents=True, exist_ok=True)
-            if (text := reading.dumps(recipe)) != (self.config.read_text("utf-8") if self.config.exists() else None):
+            if (text := recipe_file.dumps(recipe)) != (
+                self.config.read_text("utf-8") if self.config.exists() else None
+            ):
                 files.write_text(self.config, text)
         except OSError as error:
             raise RunError(
@@ -78,7 +77,7 @@ class RunDirectory:
 
 def check_same(own: Recipe, given: Recipe, *, where: Path) -> None:
     """Nothing may differ from the run's own recipe but what changes no number."""
-    differing = [d for d in reading.differences(own, given) if d.split(" ")[0] not in FREE]
+    differing = [d for d in recipe_file.differences(own, given) if d.split(" ")[0] not in FREE_KEYS]
     if differing:
         raise RunError(
             f"{where} was started with another recipe; these keys differ: {', '.join(differing)}. Go on with its own: "

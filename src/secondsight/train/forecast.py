@@ -14,17 +14,19 @@ import torch
 
 from secondsight import losses
 from secondsight.data import ImageSet
+from secondsight.data.cache.store import row_bytes
+from secondsight.data.loading import transforms
 from secondsight.data.loading.batches import BatchLoader
 from secondsight.data.loading.loader import Pictures
 from secondsight.data.loading.samplers import Sequential
-from secondsight.train import feeding, sets
+from secondsight.train import sets
 from secondsight.train.assembly import Parts, assemble, make_fabric
-from secondsight.train.display import Display
-from secondsight.train.feeding import Feeds
+from secondsight.train.inputs import RunInputs
 from secondsight.train.loop import Loop, deterministic
 from secondsight.train.recipe import Recipe
-from secondsight.train.rundir import RunDirectory
+from secondsight.train.run_directory import RunDirectory
 from secondsight.train.sets import Sets
+from secondsight.train.terminal import Display
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,14 @@ def dry_run(recipe: Recipe) -> Forecast:
         started = time.perf_counter()
         parts = assemble(recipe.model_copy(update={"data": data}), fabric, fit=True, say=lambda words: None, sets=few)
         assembling = time.perf_counter() - started
-        per_image = _activation_seconds(parts, few.train) if parts.feeds.cached else 0.0
+        per_image = _activation_seconds(parts, few.train) if parts.inputs.cached else 0.0
         loop = Loop(parts, RunDirectory(folder), Display(enabled=False))
         values, seconds = _two_steps(loop)
         judging = _validation_seconds(loop, whole)
     steps = len(sets.sampler(whole.train, parts.loss, recipe, rank=0, world_size=1)) * recipe.train.epochs
-    cached = _rows(whole, parts.feeds)
-    fitting = max(0.0, assembling - per_image * _rows(few, parts.feeds)) / len(few.train)
-    fitting *= min(recipe.model.fit_images, len(whole.train))
+    cached = _rows(whole, parts.inputs)
+    fitting = max(0.0, assembling - per_image * _rows(few, parts.inputs)) / len(few.train)
+    fitting *= min(recipe.train.fit_images, len(whole.train))
     return Forecast(
         parameters=_parameters(parts, classes=len(whole.train.classes)),
         images=(len(whole.train), len(whole.validation or ())),
@@ -96,8 +98,8 @@ def _few(whole: Sets, recipe: Recipe) -> Sets:
 @torch.no_grad()
 def _activation_seconds(parts: Parts, images: ImageSet) -> float:
     """Of one image, from its file to what the cache stores."""
-    backbone, size = parts.model.backbone, parts.feeds.size[0]
-    pictures = Pictures(images, feeding.show(parts.recipe, size)[0], seed=0)
+    backbone, size = parts.model.backbone, parts.inputs.size[0]
+    pictures = Pictures(images, transforms.build(parts.recipe.data.transform, size), seed=0)
     some = Sequential(min(len(pictures), 64), 32)
     started = time.perf_counter()
     for batch in BatchLoader(pictures, batches=some, workers=parts.recipe.data.workers):
@@ -120,7 +122,7 @@ def _two_steps(loop: Loop) -> tuple[list[float], float]:
 
 
 def _validation_seconds(loop: Loop, whole: Sets) -> float:
-    views = loop.parts.feeds.validation
+    views = loop.parts.inputs.validation
     if not views or whole.validation is None:
         return 0.0
     started = time.perf_counter()
@@ -143,15 +145,15 @@ def _parameters(parts: Parts, *, classes: int) -> dict[str, tuple[int, int]]:
     }
 
 
-def _rows(images: Sets, feeds: Feeds) -> int:
-    """Rows of activations that are stored: those of mirror images, too."""
-    return len(images.train) + len(feeds.validation) * len(images.validation or ())
+def _rows(images: Sets, inputs: RunInputs) -> int:
+    """Rows of activations that are stored: those of every view."""
+    return len(images.train) + len(inputs.validation) * len(images.validation or ())
 
 
 def _row_bytes(parts: Parts) -> int:
-    if not parts.feeds.cached:
+    if not parts.inputs.cached:
         return 0
-    return 2 * parts.feeds.train.empty(1).numel()
+    return row_bytes(tuple(parts.inputs.train.empty(1).shape[1:]))
 
 
 def _peak_memory(device: torch.device) -> int:

@@ -1,0 +1,3 @@
+from .model.directory import load as load
+from .model.embedder import Embedder as Embedder
+from .version import __version__ as __version__

@@ -1,0 +1,68 @@
+"""``secondsight embed``: a set of images as vectors on disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+
+def embed(
+    model: str = typer.Argument(help="A saved model, a run directory, or the name of a backbone to use as it is."),
+    data: str = typer.Argument(help="Images: a folder, a table, or NAME:PATH; labels are kept where there are any."),
+    out: Path = typer.Option(
+        ..., "-o", "--out", help="The directory to write: vectors.npy, items.csv, embedding.json."
+    ),
+    split: str = typer.Option("all", help="Which part of DATA: all, train, validation, test."),
+    half: bool = typer.Option(False, "--half", help="Vectors in float16: half the bytes."),
+    weights: str = typer.Option("default", help="Of a backbone: a file, 'default', or 'random'."),
+    batch_size: int = typer.Option(64, min=1, help="Images at once."),
+    workers: int = typer.Option(None, min=0, help="Decoding threads; default: chosen from the cores."),
+    device: str = typer.Option(None, help="cpu, cuda …; default: cuda where there is one."),
+    strict: bool = typer.Option(False, "--strict", help="A file that cannot be read is an error."),
+) -> None:
+    """Embed images: one unit vector each, in one file, with their paths beside it.
+
+    [bold]secondsight embed runs/photos ./photos -o photos.vectors[/] writes vectors.npy, items.csv (path and label of
+    every row) and embedding.json (whose vectors these are). Stopped and started again, it goes on where it was.
+
+    Several processes share the work and write the same: [bold]torchrun --nproc-per-node 2 -m secondsight embed …[/]
+    """
+    import torch
+
+    from secondsight.data import open as open_images
+    from secondsight.embed.directory import embed_to, finish
+    from secondsight.model import open_model
+
+    rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if world_size > 1:
+        torch.distributed.init_process_group("gloo")
+    images = open_images(data, split=split)
+    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    embed_to(
+        out,
+        open_model(model, weights=weights),
+        images,
+        half=half,
+        batch_size=batch_size,
+        workers=workers,
+        device=chosen,
+        strict=strict,
+        rank=rank,
+        world_size=world_size,
+    )
+    if world_size > 1:
+        torch.distributed.barrier()
+    if rank == 0:
+        count, failures = finish(out, images, batch_size=batch_size)
+        console = Console(stderr=True, highlight=False)
+        if failures:
+            console.print(Text(failures.text(most=5), style="yellow"), soft_wrap=True)
+        console.print(
+            Text(f"{count:,} vectors: {out / 'vectors.npy'}   their images: {out / 'items.csv'}"), soft_wrap=True
+        )
+    if world_size > 1:
+        torch.distributed.destroy_process_group()

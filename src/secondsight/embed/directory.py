@@ -1,0 +1,170 @@
+"""Embeddings as a directory, written block by block: a run that was stopped goes on, and processes share the work.
+
+vectors.npy       (n, D) float32, or float16 where that was asked for
+items.csv         path and label of every row of ``vectors.npy``, in its order
+embedding.json    the model's fingerprint, the transform, the images' fingerprint, counts
+failures.jsonl    files that could not be read, with the cause (only where there are any)
+blocks/           what is finished so far, each file with its checksum; gone at the end
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from secondsight import files
+from secondsight.data import Failures, ImageSet
+from secondsight.data.loading.failures import Failure
+from secondsight.embed.inputs import Forward
+from secondsight.embed.stream import BLOCK, Block, block_count, blocks
+from secondsight.errors import ConfigError, DataError, RunError
+from secondsight.model import Embedder
+
+VECTORS, ITEMS, FACTS, FAILURES, BLOCKS = "vectors.npy", "items.csv", "embedding.json", "failures.jsonl", "blocks"
+
+
+def embed_to(
+    directory: str | Path,
+    model: Embedder,
+    images: ImageSet,
+    *,
+    half: bool = False,
+    batch_size: int = 64,
+    block: int = BLOCK,
+    workers: int | None = None,
+    device: str | torch.device = "cpu",
+    strict: bool = False,
+    rank: int = 0,
+    world_size: int = 1,
+    run: Forward | None = None,
+) -> int:
+    """Embed this process's share of the blocks that ``directory`` lacks; how many blocks it computed."""
+    folder = Path(directory)
+    identity = {
+        "model": model.fingerprint(),
+        "images": images.fingerprint(),
+        "transform": model.transform.key,
+        "dtype": "float16" if half else "float32",
+        "batch_size": batch_size,
+        "block": block,
+    }
+    _claim(folder, identity, write=rank == 0)
+    if (folder / VECTORS).exists():
+        return 0
+    kept = set(_finished(folder))
+    computed = 0
+    options = {"batch_size": batch_size, "block": block, "workers": workers, "device": device, "strict": strict}
+    for found in blocks(model, images, done=kept, rank=rank, world_size=world_size, run=run, **options):
+        _write(folder, found, half=half)
+        computed += 1
+    return computed
+
+
+def finish(
+    directory: str | Path, images: ImageSet, *, block: int = BLOCK, batch_size: int = 64
+) -> tuple[int, Failures]:
+    """Join the blocks once all of them are there; how many images were embedded, and those that could not be."""
+    folder = Path(directory)
+    facts = _facts(folder)
+    if (folder / VECTORS).exists():
+        return facts["embedded"], Failures()
+    wanted = block_count(len(images), block, batch_size)
+    found = _finished(folder)
+    if len(found) < wanted:
+        raise RunError(f"{folder}: {wanted - len(found)} of {wanted} blocks are missing; run the same command again")
+    failures = Failures()
+    rows, width = 0, 0
+    for part in _ordered(folder, found):
+        rows, width = rows + len(part.indices), max(width, part.vectors.shape[1])
+        for failure in part.failures:
+            failures.add(failure.index, failure.path, failure.cause)
+    if not rows:
+        raise DataError(f"{images.root}: none of the {len(images)} images can be read\n{failures.text(most=3)}")
+    _write_items(folder, images, found)
+    if failures:
+        failures.write(folder / FAILURES)
+    files.write_text(folder / FACTS, json.dumps({**facts, "embedded": rows, "failed": len(failures)}, indent=1) + "\n")
+    with files.replacing(folder / VECTORS) as temporary:
+        array = np.lib.format.open_memmap(temporary, mode="w+", dtype=facts["dtype"], shape=(rows, width))
+        start = 0
+        for part in _ordered(folder, found):
+            array[start : start + len(part.indices)] = part.vectors
+            start += len(part.indices)
+        array.flush()
+        del array
+    shutil.rmtree(folder / BLOCKS)
+    return rows, failures
+
+
+def _claim(folder: Path, identity: dict, *, write: bool) -> None:
+    """Say whose embeddings these are, or refuse a folder that holds another's."""
+    known = {key: value for key, value in _facts(folder).items() if key in identity}
+    if known and known != identity:
+        differ = " and ".join(key.replace("_", " ") for key in identity if known.get(key) != identity[key])
+        raise ConfigError(f"{folder} holds embeddings of another {differ}; choose another place, or remove it")
+    if not known and write:
+        files.check_writable(folder)
+        files.write_text(folder / FACTS, json.dumps(identity, indent=1) + "\n")
+
+
+def _facts(folder: Path) -> dict:
+    try:
+        return json.loads((folder / FACTS).read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{folder / FACTS}: cannot be read ({error}); remove {folder} and start again") from error
+
+
+def _write(folder: Path, block: Block, *, half: bool) -> None:
+    content = io.BytesIO()
+    np.savez(
+        content,
+        vectors=block.vectors.astype(np.float16) if half else block.vectors,
+        indices=block.indices,
+        range=np.array([block.start, block.stop]),
+        failures=np.array(json.dumps([[f.index, f.path, f.cause] for f in block.failures])),
+    )
+    data = content.getvalue()
+    files.write_bytes(folder / BLOCKS / f"{block.number:08d}-{zlib.crc32(data):08x}.npz", data)
+
+
+def _finished(folder: Path) -> dict[int, Path]:
+    """The blocks that are there and whole; one that is damaged is removed, and computed again."""
+    found = {}
+    for path in sorted((folder / BLOCKS).glob("*.npz")):
+        number, _, checksum = path.stem.partition("-")
+        if f"{zlib.crc32(path.read_bytes()):08x}" == checksum:
+            found[int(number)] = path
+        else:
+            path.unlink()
+    return found
+
+
+def _ordered(folder: Path, found: dict[int, Path]) -> Iterator[Block]:
+    for number in sorted(found):
+        with np.load(found[number], allow_pickle=False) as arrays:
+            failures = tuple(Failure(int(i), str(p), str(c)) for i, p, c in json.loads(str(arrays["failures"])))
+            start, stop = arrays["range"].tolist()
+            yield Block(number, start, stop, arrays["vectors"], arrays["indices"], failures)
+
+
+def _write_items(folder: Path, images: ImageSet, found: dict[int, Path]) -> None:
+    with (
+        files.replacing(folder / ITEMS) as temporary,
+        temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as handle,
+    ):
+        writer = csv.writer(handle)
+        writer.writerow(["path", "label"] if images.labels is not None else ["path"])
+        for part in _ordered(folder, found):
+            for index in part.indices.tolist():
+                row = [images.paths[index]]
+                writer.writerow(row if images.labels is None else [*row, images.classes[int(images.labels[index])]])

@@ -1,0 +1,42 @@
+"""Which classes a model may honestly be judged on: not those that taught it.
+
+A model directory records the classes that taught the model and those it was chosen on (``model.origin``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from secondsight.data import ImageSet
+from secondsight.model import Origin
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The images to judge on, what to tell about the choice, and what to doubt."""
+
+    images: ImageSet
+    note: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def held_out(images: ImageSet, origin: Origin | None) -> Choice:
+    """Of labelled images, those of classes that the model did not learn from."""
+    if origin is None or images.labels is None or not (taught := origin.taught_among(images.classes)):
+        return Choice(images)
+    chosen = origin.held_out_among(images.classes)
+    others = chosen or [name for name in images.classes if name not in set(taught)]
+    if len(others) < 2:
+        return doubted(images, origin)
+    why = "held out when the model was chosen" if chosen else "that did not teach the model"
+    note = f"judging on the {len(others)} classes {why}, of {len(images.classes)} here (--split all: on all of them)"
+    return Choice(images.select_classes(others), note)
+
+
+def doubted(images: ImageSet, origin: Origin | None) -> Choice:
+    """All of the images, with a warning where some of their classes taught the model."""
+    taught = [] if origin is None or images.labels is None else origin.taught_among(images.classes)
+    if not taught:
+        return Choice(images)
+    count = "all" if len(taught) == len(images.classes) else f"{len(taught)} of {len(images.classes)}"
+    return Choice(images, warnings=(f"{count} classes taught this model: the figures flatter it.",))

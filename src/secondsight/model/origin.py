@@ -1,0 +1,51 @@
+"""Where a model comes from: the classes that taught it, and those by which it was chosen.
+
+A model directory keeps it as ``origin.json``. Figures on classes that taught a model flatter it; with this they can be
+told from honest ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from secondsight.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Origin:
+    """``taught`` and ``chosen_on`` are names of classes; a model that nobody trained has neither."""
+
+    data: str = ""  # as the recipe names it
+    taught: tuple[str, ...] = ()
+    chosen_on: tuple[str, ...] = ()
+
+    def taught_among(self, classes: Iterable[str]) -> list[str]:
+        """Which of some classes taught the model, in their order."""
+        known = set(self.taught)
+        return [name for name in classes if name in known]
+
+    def held_out_among(self, classes: Iterable[str]) -> list[str]:
+        """Which of some classes the model was chosen on, in their order."""
+        known = set(self.chosen_on)
+        return [name for name in classes if name in known]
+
+    def dumps(self) -> str:
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+
+
+def read(path: Path) -> Origin | None:
+    """The origin in a file; None where there is none."""
+    if not path.is_file():
+        return None
+    try:
+        content: Any = json.loads(path.read_text("utf-8"))
+        names = {key: tuple(str(name) for name in content[key]) for key in ("taught", "chosen_on")}
+        return Origin(data=str(content["data"]), **names)
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ConfigError(
+            f"{path} is damaged ({type(error).__name__}): remove it to use the model without it"
+        ) from error
