@@ -168,7 +168,7 @@ def features(images: int) -> Tensor:
 def made(name: str) -> Pooling:
     """The pooling, fitted on a few images; without a projection where it is wide by nature."""
     torch.manual_seed(0)
-    pooling = build(name, in_dim=D, out_dim=OUT if POOLINGS[family(name)].compact else None)
+    pooling = build(name, in_dim=D, out_dim=OUT if POOLINGS[family(name)].takes_out_dim else None)
     pooling.fit([features(16)], grid=GRID)
     return pooling.train()
 

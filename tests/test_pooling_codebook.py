@@ -11,7 +11,7 @@ import torch
 from secondsight.errors import ConfigError, DataError, RunError, SecondsightError, ShapeError, UnknownName
 from secondsight.functional.pooling import blocks
 from secondsight.functional.pooling.normalise import l2, signed_power
-from secondsight.pooling.codebook import Codebook
+from secondsight.pooling.codebook_pooling import CodebookPooling
 from secondsight.pooling.fisher import FisherNet, FisherVector
 from secondsight.pooling.mfa import MFAFV, MFAFVNet
 from secondsight.pooling.sta import ISTA, STA
@@ -51,7 +51,7 @@ def _fitted_state(name: str) -> dict[str, torch.Tensor]:
     return pooling.state_dict()
 
 
-def fitted(name: str, dtype: torch.dtype = torch.float64, **options) -> Codebook:
+def fitted(name: str, dtype: torch.dtype = torch.float64, **options) -> CodebookPooling:
     pooling = NAMES[name].from_name(name, in_dim=D, **options).to(dtype)
     pooling.load_state_dict(_fitted_state(name))
     return pooling

@@ -9,24 +9,9 @@ from secondsight.errors import ConfigError, ShapeError
 from secondsight.pooling import POOLINGS, Pooling, build, family
 
 D, OUT, GRID = 8, 6, (3, 4)
-SMALL = {
-    "cbp-ts": "cbp-ts-32",
-    "cbp-rm": "cbp-rm-32",
-    "bp": "bp-3",
-    "grassmann": "grassmann-2",
-    "grassmann-full": "grassmann-full-2",
-    "vlad": "vlad-3",
-    "netvlad": "netvlad-3",
-    "fisher": "fisher-3",
-    "fishernet": "fishernet-3",
-    "mfa-fv": "mfa-fv-3-2",
-    "mfafvnet": "mfafvnet-3-2",
-    "vlat": "vlat-3",
-    "sta": "sta-2",
-    "ista": "ista-2",
-    "jcf": "jcf-4-2",
-}
-NAMES = [SMALL.get(name, name) for name in POOLINGS]
+NAMES = ["-".join([cls.family, *"42"[: len(cls.name_options)]]) for cls in POOLINGS.values()]
+"""Every family with small numbers: jcf-4-2, vlad-4, average."""
+
 _fitted: dict[str, Pooling] = {}
 
 

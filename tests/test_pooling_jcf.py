@@ -194,12 +194,12 @@ def test_gains_learn_that_background_says_nothing():
     assert background < 0.7 < bird
 
 
-def test_ends_are_the_last_matrix_and_the_gains():
+def test_the_readout_is_the_last_matrix_and_the_gains():
     m = build("jcf-4-2", in_dim=8, out_dim=8, gains=True, whiten=0.25, power=0.5)
     names = {id(p): name for name, p in m.named_parameters()}
-    assert {names[id(p)] for p in m.ends()} == {"ending.weight", "codebooks.0.log_gains"}
-    assert not list(build("jcf-4", in_dim=8, out_dim=8).ends())
-    assert not list(build("gem", in_dim=8, out_dim=4).ends())
+    assert {names[id(p)] for p in m.readout_parameters()} == {"ending.weight", "codebooks.0.log_gains"}
+    assert not list(build("jcf-4", in_dim=8, out_dim=8).readout_parameters())
+    assert not list(build("gem", in_dim=8, out_dim=4).readout_parameters())
 
 
 def test_top_k_weights_sum_to_one_and_name_the_nearest():

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from secondsight.errors import ConfigError, ShapeError
+from secondsight.pooling.channelwise import GeM, Max
 from secondsight.pooling.compact_bilinear import RandomMaclaurin, TensorSketch
 from secondsight.pooling.covariance import ISqrtCov, MPNCov
 from secondsight.pooling.factorized import FactorizedBilinear
@@ -15,7 +16,6 @@ from secondsight.pooling.grassmann import Grassmann, GrassmannFull
 from secondsight.pooling.hadamard import Hadamard
 from secondsight.pooling.lowrank import LowRankBilinear
 from secondsight.pooling.projection import Projected
-from secondsight.pooling.simple import GeM, Max
 
 D = 6
 

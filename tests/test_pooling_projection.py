@@ -9,12 +9,12 @@ import torch
 from sklearn.decomposition import PCA as SklearnPCA
 
 from secondsight.errors import ConfigError, DataError, RunError, UnknownName
+from secondsight.pooling.channelwise import GeM, Max
 from secondsight.pooling.compact_bilinear import TensorSketch
 from secondsight.pooling.covariance import ISqrtCov
 from secondsight.pooling.lowrank import LowRankBilinear
 from secondsight.pooling.principal import PCA, main_directions
 from secondsight.pooling.projection import Projected
-from secondsight.pooling.simple import GeM, Max
 
 
 def _vectors(n: int = 300, d: int = 12) -> torch.Tensor:

@@ -17,7 +17,7 @@ from secondsight.functional.pooling.compression import principal_axes, share_pro
 from secondsight.model import Embedder, ModelConfig
 from secondsight.pooling import JCF, Average, Bilinear, Projected
 from secondsight.pooling.contract import Grid
-from secondsight.pooling.mixing import Linear
+from secondsight.pooling.mixers import Linear
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ class Embedder(nn.Module):
         """
         if isinstance(backbone, str):
             backbone = backbones.build(backbone, weights=weights, freeze=freeze, **(backbone_options or {}))
-        all_channels = reduce is None or POOLINGS[family(pooling)].takes_all_channels
+        all_channels = reduce is None or POOLINGS[family(pooling)].skips_reduction
         config = ModelConfig(
             backbone=backbone.config,
             reduction=None
@@ -198,7 +198,7 @@ class Embedder(nn.Module):
         known = {}
         if self.reduction is not None:
             self.reduction.fit(features, seed=seed)
-            if self.pooling.wants_channels:
+            if self.pooling.fit_takes_channels:
                 known["channels"] = self.reduction.weight.detach().T
         self.pooling.fit(_Mapped(features, self.reduced), grid=grid, seed=seed, **known)
 

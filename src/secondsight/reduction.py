@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, ShapeError
 from secondsight.pooling.contract import Features
-from secondsight.pooling.fitting import chunks, sample
+from secondsight.pooling.feature_samples import chunks, sample
 
 
 class Reduction(nn.Module):

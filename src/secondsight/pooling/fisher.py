@@ -10,20 +10,20 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from secondsight.functional.pooling.gaussians import fisher_scores, fisher_terms, log_joint_terms, quadratic_terms
+from secondsight.functional.pooling.locations import location_count
 from secondsight.functional.pooling.posterior_sums import posterior_sums, posteriors
-from secondsight.pooling.codebook import (
+from secondsight.pooling.codebook_pooling import (
     FIT_POINTS,
     FLOOR,
-    Codebook,
+    CodebookPooling,
     at_least_one,
-    counted,
     positive,
     set_values,
 )
 from secondsight.pooling.contract import Features, Grid
 
 
-class FisherVector(Codebook):
+class FisherVector(CodebookPooling):
     """[1/(T√π_k) Σ γ_k u_k, 1/(T√(2π_k)) Σ γ_k(u_k² − 1)] with u_k = (x − μ_k)/σ_k, over the T locations of an image.
 
     Args:
@@ -35,6 +35,10 @@ class FisherVector(Codebook):
     """
 
     family = "fisher"
+    summary = "Fisher vector of a diagonal Gaussian mixture"
+    paper = "Perronnin, Sánchez, Mensink, ECCV 2010"
+    expects = "decorrelated features, and a fit before use"
+    examples = ("fisher-16",)
 
     def __init__(
         self,
@@ -90,12 +94,12 @@ class FisherVector(Codebook):
         s0, s1, s2 = posterior_sums(x, mask, *terms, centre=centre)
         assert s2 is not None
         scores = torch.cat(fisher_scores(s0, s1, s2, mu, self.variances.rsqrt()), dim=1)
-        return scores * (self._front() / counted(x, mask))
+        return scores * (self._front() / location_count(x, mask)[..., None])
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b l blocks d"]:
-        gamma = self.posteriors(x, mask) / counted(x, mask)
+        gamma = self.posteriors(x, mask) / location_count(x, mask)[..., None]
         return torch.cat(fisher_terms(x, gamma, self.means, self.variances.rsqrt()), dim=2) * self._front()
 
     def flops(self, locations: int) -> int:
@@ -103,7 +107,7 @@ class FisherVector(Codebook):
         return locations * (8 * n * d + 4 * n + 2 * d) + 12 * n * d
 
 
-class FisherNet(Codebook):
+class FisherNet(CodebookPooling):
     """[γ_k u_k, γ_k(u_k² − 1)/√2] averaged over locations, with u_k = w_k∘(x + b_k) and γ = softmax(−½‖u_k‖²).
 
     w = 1/σ and b = −μ are learned. The paper drops what makes γ the posterior of a mixture (log π_k + Σ log w_k) and
@@ -119,6 +123,10 @@ class FisherNet(Codebook):
     """
 
     family = "fishernet"
+    summary = "Fisher vector, learned end to end"
+    paper = "Tang et al. 2016"
+    expects = "a fit for a good start"
+    examples = ("fishernet-16",)
     learned = True
 
     def __init__(
@@ -180,13 +188,16 @@ class FisherNet(Codebook):
         mu = -self.bias - centre
         s0, s1, s2 = posterior_sums(x, mask, *self._logits(mu), centre=centre)
         assert s2 is not None
-        both = torch.cat(fisher_scores(s0, s1, s2, mu, self.weight), dim=1) / counted(x, mask)
+        both = torch.cat(fisher_scores(s0, s1, s2, mu, self.weight), dim=1) / location_count(x, mask)[..., None]
         return both if self.log_prior is None else both * self._front()
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b l blocks d"]:
-        both = torch.cat(fisher_terms(x, self.posteriors(x, mask) / counted(x, mask), -self.bias, self.weight), dim=2)
+        both = torch.cat(
+            fisher_terms(x, self.posteriors(x, mask) / location_count(x, mask)[..., None], -self.bias, self.weight),
+            dim=2,
+        )
         return both if self.log_prior is None else both * self._front()
 
     def flops(self, locations: int) -> int:

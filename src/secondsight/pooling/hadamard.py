@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from secondsight.errors import ConfigError, ShapeError
 from secondsight.functional.pooling.glimpses import attention, embedded, glimpses
 from secondsight.pooling.contract import Features, Grid, Pooling
-from secondsight.pooling.fitting import sample
-from secondsight.pooling.naming import numbers
+from secondsight.pooling.feature_samples import sample
 
 
 class Hadamard(Pooling):
@@ -35,6 +34,11 @@ class Hadamard(Pooling):
         other_dim: Size of the second input y; d when None.
     """
 
+    family = "mlb"
+    summary = "Hadamard low-rank product under attention glimpses"
+    paper = "Kim et al., ICLR 2017"
+    expects = "features of length about 1, or fit"
+    name_options = ("glimpses",)
     additive = True
 
     def __init__(
@@ -60,12 +64,6 @@ class Hadamard(Pooling):
         self.v_attention = nn.Parameter(torch.randn(self.other_dim, attention_rank))
         self.p_attention = nn.Parameter(torch.randn(attention_rank, glimpses) * attention_rank**-0.5)
         self.p = nn.Parameter(torch.randn(glimpses * rank, out_dim) * (glimpses * rank) ** -0.5)
-
-    @classmethod
-    def from_name(cls, name: str, *, in_dim: int, out_dim: int, **options) -> Hadamard:
-        return cls(
-            in_dim, out_dim, **dict(zip(["glimpses"], numbers(name, "mlb", ["glimpses"]), strict=False)), **options
-        )
 
     def forward(
         self,

@@ -21,12 +21,12 @@ from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, DataError, ShapeError, UnknownName
 from secondsight.functional.pooling.jcf import jcf, jcf_local
-from secondsight.pooling.codewords import Assigned, Codewords
+from secondsight.functional.pooling.locations import location_count
+from secondsight.pooling.codebook import Assigned, Codebook
 from secondsight.pooling.contract import Features, Grid, Pooling
 from secondsight.pooling.ending import Ending
-from secondsight.pooling.fitting import sample
-from secondsight.pooling.mixing import Linear, Mixer, mixer
-from secondsight.pooling.naming import numbers
+from secondsight.pooling.feature_samples import sample
+from secondsight.pooling.mixers import Linear, Mixer, mixer
 from secondsight.pooling.starts import STARTS, saliency, strongest
 
 ENOUGH = 20
@@ -59,7 +59,7 @@ class JCF(Pooling):
         projectors: R projectors shared by the codewords through f_p and f_q; None for one projector a codeword.
         mix: f_p and f_q: ``"linear"`` (the paper's A and B), ``"mlp"`` (one hidden layer of N units), or a function (N,
             R) → module.
-        assign, scale, learn_scale, straight_through, gains: See ``Codewords``.
+        assign, scale, learn_scale, straight_through, gains: See ``Codebook``.
         codebooks: 2 gives the second factor a codebook of its own.
         start: ``"random"`` projectors, or one U for all and a second factor that makes of z something known, so that
             the rest is learned on top. ``"average"``: the factor is 1 (an offset; V near 0), z ≈ Σ_x Uᵀx.
@@ -73,8 +73,13 @@ class JCF(Pooling):
         reduce: ``"sum"`` over locations (the paper's) or ``"mean"``.
     """
 
+    family = "jcf"
+    summary = "joint codebook and factorisation: N codewords, R projectors"
+    paper = "Jacob, Picard, Histace, Klein 2019"
+    name_options = ("codewords", "projectors")
+    examples = ("jcf", "jcf-4", "jcf-16-4", "jcf-32", "jcf-32-8")
     additive = True
-    wants_channels = True
+    fit_takes_channels = True
 
     def __init__(
         self,
@@ -114,7 +119,7 @@ class JCF(Pooling):
         self.start, self.reduce, self.dropout = start, reduce, dropout
         self.width = out_dim if width is None else width
         self.codebooks = nn.ModuleList(
-            Codewords(
+            Codebook(
                 in_dim,
                 codewords,
                 assign=assign,
@@ -133,16 +138,11 @@ class JCF(Pooling):
         self.offset = nn.Parameter(torch.ones(n, self.width)) if start != "random" else None
         self.reset_projectors()
 
-    @classmethod
-    def from_name(cls, name: str, *, in_dim: int, out_dim: int, **options) -> JCF:
-        codewords, projectors, *_ = [*numbers(name, "jcf", ["codewords", "projectors"]), None, None]
-        return cls(in_dim, out_dim, codewords=codewords, projectors=projectors, **options)
-
-    def ends(self) -> Iterator[nn.Parameter]:
+    def readout_parameters(self) -> Iterator[nn.Parameter]:
         """The matrix of ``whiten`` and the codewords' gains."""
         yield from self.ending.parameters()
         for book in self.codebooks:
-            assert isinstance(book, Codewords)
+            assert isinstance(book, Codebook)
             if book.log_gains is not None:
                 yield book.log_gains
 
@@ -169,7 +169,7 @@ class JCF(Pooling):
 
     def _summed(self, x: Tensor, mask: Tensor | None = None, y: Tensor | None = None) -> Float[Tensor, "b k"]:
         z = jcf(**self._operands(x, mask, y))
-        return z if self.reduce == "sum" else z / _count(x, mask)
+        return z if self.reduce == "sum" else z / location_count(x, mask)
 
     def local(
         self,
@@ -180,7 +180,7 @@ class JCF(Pooling):
         grid: Grid | None = None,
     ) -> Float[Tensor, "b l out"]:
         z = jcf_local(**self._operands(x, mask, y))
-        return self.ending.local(z if self.reduce == "sum" else z / _count(x, mask)[..., None])
+        return self.ending.local(z if self.reduce == "sum" else z / location_count(x, mask)[..., None])
 
     def _operands(self, x: Tensor, mask: Tensor | None, y: Tensor | None) -> Operands:
         """What the contraction takes: features, coefficients p and q, projectors, offsets."""
@@ -215,7 +215,7 @@ class JCF(Pooling):
         routed, cost less.
         """
         book = self.codebooks[0]
-        assert isinstance(book, Codewords)
+        assert isinstance(book, Codebook)
         linear = all(isinstance(mixer, Linear) for mixer in self.mixers)
         enough = locations >= ENOUGH * (self.codewords or 0)
         return linear and enough and book.sparse and (book.k or 0) < (self.projectors or 0)
@@ -309,7 +309,7 @@ class JCF(Pooling):
         if channels is not None and self.start in ("saliency", "square") and channels.shape[1] >= self.width:
             self._share(strongest(channels.to(self.uv), points.to(self.uv), self.width))
         for i, book in enumerate(self.codebooks):
-            assert isinstance(book, Codewords)
+            assert isinstance(book, Codebook)
             book.fit(points, seed=seed + i)
         x = points[:4096][None].to(self.uv)
         for side, p in zip((self.u, self.v), self._coefficients(x), strict=True):
@@ -342,7 +342,7 @@ class JCF(Pooling):
         """Of one image among many: what is done once a batch, combining shared projectors, is left out."""
         n = self.projectors or self.codewords or 1
         book = self.codebooks[0] if self.codebooks else None
-        active = min(n, book.k or n) if isinstance(book, Codewords) else n
+        active = min(n, book.k or n) if isinstance(book, Codebook) else n
         assign = 2 * self.in_dim * (self.codewords or 0) * len(self.codebooks)
         mix = 4 * (self.codewords or 0) * (self.projectors or 0)
         each = assign + mix + 4 * active * self.in_dim * self.width + 2 * self.width
@@ -351,10 +351,3 @@ class JCF(Pooling):
     def extra_repr(self) -> str:
         shared = f", projectors={self.projectors}" if self.projectors else ""
         return f"in_dim={self.in_dim}, out_dim={self.out_dim}, codewords={self.codewords}{shared}"
-
-
-def _count(x: Tensor, mask: Tensor | None) -> Float[Tensor, "b 1"]:
-    """Real locations of every image, at least 1 (an empty image stays zero)."""
-    if mask is None:
-        return x.new_full((len(x), 1), max(1, x.shape[1]))
-    return mask.sum(1, keepdim=True).clamp_min(1).to(x.dtype)

@@ -13,9 +13,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, ShapeError
+from secondsight.functional.pooling.locations import location_count
 from secondsight.functional.pooling.quadratic import quadratic, quadratic_flops, quadratic_local
 from secondsight.pooling.contract import Features, Grid, Pooling
-from secondsight.pooling.naming import numbers
 from secondsight.pooling.principal import main_directions
 
 
@@ -32,6 +32,10 @@ class LowRankBilinear(Pooling):
         reduce: ``"sum"`` over locations or ``"mean"``; scores that do not grow with the image need ``"mean"``.
     """
 
+    family = "lrbp"
+    summary = "scores of low-rank bilinear classifiers"
+    paper = "Kong & Fowlkes, CVPR 2017"
+    name_options = ("rank",)
     additive = True
     signs: Tensor
 
@@ -51,10 +55,6 @@ class LowRankBilinear(Pooling):
         self.register_buffer("signs", torch.ones(rank), persistent=False)
         self.signs[rank // 2 :] = -1
 
-    @classmethod
-    def from_name(cls, name: str, *, in_dim: int, out_dim: int, **options) -> LowRankBilinear:
-        return cls(in_dim, out_dim, **dict(zip(["rank"], numbers(name, "lrbp", ["rank"]), strict=False)), **options)
-
     def forward(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b out"]:
@@ -69,10 +69,7 @@ class LowRankBilinear(Pooling):
         """P x, divided by √L for a mean: the scores are quadratic in it."""
         x = self.checked(x, mask)
         px = x @ self.project.mT
-        if self.reduce == "sum":
-            return px
-        count = x.new_full((len(x),), x.shape[1]) if mask is None else mask.sum(1).to(x.dtype)
-        return px * count.clamp_min(1).rsqrt()[:, None, None]
+        return px if self.reduce == "sum" else px * location_count(x, mask).rsqrt()[..., None]
 
     @torch.no_grad()
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:

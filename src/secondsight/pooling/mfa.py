@@ -19,13 +19,13 @@ from secondsight.functional.pooling.factors import (
     mfa_scores,
     posterior_moments,
 )
+from secondsight.functional.pooling.locations import location_shares
 from secondsight.functional.pooling.residuals import masked
-from secondsight.pooling.codebook import (
+from secondsight.pooling.codebook_pooling import (
     FIT_POINTS,
     FLOOR,
-    Codebook,
+    CodebookPooling,
     at_least_one,
-    counted,
     positive,
     set_values,
 )
@@ -35,10 +35,10 @@ SCALINGS = ("diagonal", "none")
 """diagonal: scores over the root of their Fisher information, as in Fisher vectors · none: the plain scores (2016)."""
 
 
-class _FactorAnalysers(Codebook):
+class _FactorAnalysers(CodebookPooling):
     """What the fitted and the learned form share: all but where the mixture's numbers live."""
 
-    numbers = ("codewords", "factors")
+    name_options = ("codewords", "factors")
 
     def __init__(
         self,
@@ -104,13 +104,13 @@ class _FactorAnalysers(Codebook):
     def sums(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b blocks d"]:
-        return self._scores(x, _shares(x, mask))
+        return self._scores(x, location_shares(x, mask))
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b l blocks d"]:
         # every location as an image of its own
-        alone = self._scores(x.flatten(0, 1)[:, None], _shares(x, mask).flatten()[:, None])
+        alone = self._scores(x.flatten(0, 1)[:, None], location_shares(x, mask).flatten()[:, None])
         return alone.unflatten(0, x.shape[:2])
 
     def flops(self, locations: int) -> int:
@@ -133,6 +133,10 @@ class MFAFV(_FactorAnalysers):
     """
 
     family = "mfa-fv"
+    summary = "Fisher vector of a mixture of factor analysers"
+    paper = "Dixit & Vasconcelos, NIPS 2016"
+    expects = "a fit before use"
+    examples = ("mfa-fv-8-8",)
     weights: Tensor
     means: Tensor
     loadings: Tensor
@@ -167,6 +171,10 @@ class MFAFVNet(_FactorAnalysers):
     """
 
     family = "mfafvnet"
+    summary = "the same, learned end to end"
+    paper = "Li, Dixit, Vasconcelos, ICCV 2017"
+    expects = "a fit for a good start"
+    examples = ("mfafvnet-8-8",)
     learned = True
 
     def _make_values(self) -> None:
@@ -187,8 +195,3 @@ class MFAFVNet(_FactorAnalysers):
         noise: Float[Tensor, "n d"],
     ) -> None:
         set_values(self, log_weights=weights.log(), means=means, loadings=loadings, log_noise=noise.log())
-
-
-def _shares(x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None) -> Float[Tensor, "b l"]:
-    """What each location counts in a mean over its image's real ones."""
-    return (masked(torch.ones_like(x[..., :1]), mask) / counted(x, mask))[..., 0]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from secondsight.errors import DataError
 from secondsight.pooling.contract import Features
-from secondsight.pooling.fitting import chunks
+from secondsight.pooling.feature_samples import chunks
 
 
 def main_directions(features: Features, n: int) -> Float[Tensor, "n d"]:

@@ -8,7 +8,6 @@ retrieval", ICIP 2018.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,9 +18,9 @@ from secondsight.functional.pooling.codeword_tensors import own_linear, route, r
 from secondsight.functional.pooling.normalise import l2
 from secondsight.functional.pooling.residuals import nearest_codeword
 from secondsight.functional.pooling.shifts import half_plane, local_pair_tensors, own_pair_tensors, spread
-from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, set_values
+from secondsight.pooling.codebook_pooling import FIT_POINTS, CodebookPooling, at_least_one, set_values
 from secondsight.pooling.contract import Features, Grid
-from secondsight.pooling.fitting import kmeans
+from secondsight.pooling.feature_samples import kmeans
 from secondsight.pooling.vlat import principal_axes
 from secondsight.progress import track
 
@@ -29,11 +28,11 @@ IMAGES = 16
 """Images whose tensors are formed at a time while ISTA's means are gathered."""
 
 
-class _SpatialTensors(Codebook):
+class _SpatialTensors(CodebookPooling):
     """What STA and ISTA share: a codeword and p features for every location, a tensor for every pair of codewords."""
 
-    uses_grid: ClassVar[bool] = True
-    numbers = ("codewords", "dim")
+    uses_grid = True
+    name_options = ("codewords", "dim")
 
     def __init__(
         self,
@@ -117,6 +116,10 @@ class STA(_SpatialTensors):
     """
 
     family = "sta"
+    summary = "correlations of neighbouring locations, by codeword"
+    paper = "Picard, ICIP 2016"
+    expects = "the grid, and a fit before use"
+    examples = ("sta-4",)
     centre: Tensor
     axes: Tensor
     centres: Tensor
@@ -155,6 +158,10 @@ class ISTA(_SpatialTensors):
     """
 
     family = "ista"
+    summary = "STA in each codeword's own axes; our reading of an abstract"
+    paper = "Jacob, Picard, Histace, Klein, ICIP 2018 (only the abstract could be read)"
+    expects = "the grid, and a fit before use"
+    examples = ("ista-4",)
     centres: Tensor
     axes: Tensor
     mean_tensors: Tensor

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from secondsight.functional.pooling.codeword_tensors import Routes, half, own_linear, route, routed_linear, run_grams
 from secondsight.functional.pooling.residuals import nearest_codeword, one_hot
-from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, set_values
+from secondsight.pooling.codebook_pooling import FIT_POINTS, CodebookPooling, at_least_one, set_values
 from secondsight.pooling.contract import Features, Grid
-from secondsight.pooling.fitting import kmeans
+from secondsight.pooling.feature_samples import kmeans
 
 
-class VLAT(Codebook):
+class VLAT(CodebookPooling):
     """T_k = Σ [V_kᵀ(x − μ_k)(x − μ_k)ᵀV_k − T̄_k] over the locations of codeword k; the upper triangles are the output.
 
     V_k holds the leading principal axes of codeword k's training features, T̄_k is their mean tensor. Off-diagonal
@@ -33,7 +33,11 @@ class VLAT(Codebook):
     """
 
     family = "vlat"
-    numbers = ("codewords", "dim")
+    summary = "second-order residuals to k-means centres"
+    paper = "Picard & Gosselin, ICIP 2011 and CVIU 2013"
+    expects = "a fit before use"
+    examples = ("vlat-16",)
+    name_options = ("codewords", "dim")
 
     def __init__(
         self,
