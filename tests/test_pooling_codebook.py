@@ -64,7 +64,7 @@ def name(request) -> str:
 
 @pytest.mark.parametrize("power", [0.1, 0.5, 1.0])
 def test_the_power_normalisation_is_its_two_steps_both_ways(power, monkeypatch):
-    monkeypatch.setattr(blocks, "PIECE", 16)  # two vectors at a time
+    monkeypatch.setattr(blocks, "NUMBERS", 16)  # two vectors at a time
     z = torch.randn(5, 8, dtype=torch.float64)
     z[1], z[2, :4] = 0, 0
     torch.testing.assert_close(blocks.power_l2(z, power), l2(signed_power(z, power)))

@@ -167,7 +167,7 @@ def test_quadratics_are_squared_distances():
 @pytest.mark.parametrize("hidden", [False, True])
 @pytest.mark.parametrize("order", [1, 2])
 def test_posterior_sums_are_those_of_a_loop_and_so_are_their_gradients(hidden, order, monkeypatch):
-    monkeypatch.setattr("secondsight.functional.pooling.posterior_sums.PIECE", 2 * 5 * D)  # two images at a time
+    monkeypatch.setattr("secondsight.functional.pooling.image_slices.NUMBERS", 2 * 5 * D)  # two images at a time
     generator = torch.Generator().manual_seed(0)
 
     def drawn(*shape):

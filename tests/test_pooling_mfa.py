@@ -7,7 +7,7 @@ import torch
 from torch.distributions import MultivariateNormal
 
 from secondsight.errors import ConfigError, UnknownName
-from secondsight.functional.pooling import factors
+from secondsight.functional.pooling import image_slices
 from secondsight.functional.pooling.factors import (
     Maps,
     covariances,
@@ -67,7 +67,7 @@ def test_log_joint_is_that_of_dense_gaussians():
 
 
 def test_moments_in_pieces_are_those_of_the_posteriors_both_ways(monkeypatch):
-    monkeypatch.setattr(factors, "PIECE", 2 * 6 * D)  # two images at a time
+    monkeypatch.setattr(image_slices, "NUMBERS", 2 * 6 * D)  # two images at a time
     weights, means, loadings, noise = mfa(0.5)
     x = draw(30, weights, means, loadings, noise).view(5, 6, D).requires_grad_()
     share = torch.rand(5, 6, dtype=torch.float64)

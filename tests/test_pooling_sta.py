@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from secondsight.errors import ConfigError, DataError, ShapeError
-from secondsight.functional.pooling.codeword_tensors import half
 from secondsight.functional.pooling.shifts import half_plane, own_pair_tensors, pair_tensors, shift_sum, spread
+from secondsight.functional.pooling.triangle import upper_triangle
 from secondsight.pooling.sta import ISTA, STA
 from secondsight.pooling.vlat import VLAT
 
@@ -90,7 +90,9 @@ def test_ista_with_the_zero_shift_alone_is_vlat():
     vlat = VLAT(D, codewords=N, dim=P, normalise="none").double()
     vlat.fit(data())
     t = ista(x, grid=GRID).view(3, N, N, P, P)
-    torch.testing.assert_close(half(t.diagonal(dim1=1, dim2=2).permute(0, 3, 1, 2)).flatten(1), vlat(x))
+    torch.testing.assert_close(
+        upper_triangle(t.diagonal(dim1=1, dim2=2).permute(0, 3, 1, 2), isometric=True).flatten(1), vlat(x)
+    )
     assert (t[:, ~torch.eye(N, dtype=torch.bool)] == 0).all()
 
 

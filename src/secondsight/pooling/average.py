@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from secondsight.functional.pooling.locations import location_count
 from secondsight.pooling.contract import Features, Grid, Pooling
-from secondsight.pooling.feature_samples import chunks
+from secondsight.pooling.principal import main_directions
 
 
 class Average(Pooling):
@@ -40,13 +40,9 @@ class Average(Pooling):
 
     @torch.no_grad()
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
-        """Start at the D directions of most energy (uncentred: the mean direction carries information too)."""
-        if self.out_dim >= self.in_dim:
-            return
-        moment = torch.zeros(self.in_dim, self.in_dim, dtype=torch.float64)
-        for chunk in chunks(features):
-            moment += (chunk.T @ chunk).to(moment)
-        self.weight.copy_(torch.linalg.eigh(moment).eigenvectors[:, -self.out_dim :].flip(1))
+        """Start at the D directions of most energy."""
+        if self.out_dim < self.in_dim:
+            self.weight.copy_(main_directions(features, self.out_dim))
 
     def flops(self, locations: int) -> int:
         return locations * self.in_dim + 2 * self.in_dim * self.out_dim

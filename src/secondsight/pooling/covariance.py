@@ -10,9 +10,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from secondsight.errors import ConfigError
-from secondsight.functional.pooling.covariance import covariance, upper_triangle
+from secondsight.functional.pooling.covariance import covariance
 from secondsight.functional.pooling.full_precision import full_precision
 from secondsight.functional.pooling.matrix_sqrt import matrix_power, newton_schulz_sqrt
+from secondsight.functional.pooling.triangle import upper_triangle
 from secondsight.pooling.contract import Grid, Pooling
 
 

@@ -12,9 +12,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
-from secondsight.functional.pooling.covariance import upper_triangle
 from secondsight.functional.pooling.full_precision import full_precision
 from secondsight.functional.pooling.subspace import bilinear_readout, top_subspace
+from secondsight.functional.pooling.triangle import upper_triangle
 from secondsight.pooling.compact_bilinear import signs
 from secondsight.pooling.contract import Features, Grid, Pooling
 from secondsight.pooling.principal import main_directions
@@ -52,7 +52,7 @@ class Subspace(nn.Module):
     def fit(self, features: Features) -> None:
         """The reduction starts at the directions of most energy."""
         if self.reduce is not None:
-            self.reduce.copy_(main_directions(features, len(self.reduce)))
+            self.reduce.copy_(main_directions(features, len(self.reduce)).mT)
 
     def flops(self, locations: int) -> int:
         d, small = self.dim, min(self.dim, locations)

@@ -21,7 +21,7 @@ from secondsight.functional.pooling.shifts import half_plane, local_pair_tensors
 from secondsight.pooling.codebook_pooling import FIT_POINTS, CodebookPooling, at_least_one, set_values
 from secondsight.pooling.contract import Features, Grid
 from secondsight.pooling.feature_samples import kmeans
-from secondsight.pooling.vlat import principal_axes
+from secondsight.pooling.principal import cluster_axes
 from secondsight.progress import track
 
 IMAGES = 16
@@ -133,7 +133,7 @@ class STA(_SpatialTensors):
         """Principal axes and k-means, on a sample of the stream; the grid does not matter here."""
         points = self.points(features, seed)
         centre = points.mean(0)
-        axes, _ = principal_axes(points, centre[None], self.dim)
+        axes, _ = cluster_axes(points, centre[None], self.dim)
         set_values(self, centre=centre, axes=axes[0])
         set_values(self, centres=kmeans(l2((points - centre) @ axes[0]), self.codewords, seed=seed))
         self.mark_fitted()
@@ -181,7 +181,7 @@ class ISTA(_SpatialTensors):
             )
         points = self.points(features, seed)
         centres = kmeans(points, self.codewords, seed=seed)
-        axes, _ = principal_axes(points, centres, self.dim)
+        axes, _ = cluster_axes(points, centres, self.dim)
         set_values(self, centres=centres, axes=axes)
         self.mean_tensors.copy_(self._mean_tensors(features, grid))
         self.mark_fitted()
