@@ -202,13 +202,6 @@ def test_the_readout_is_the_last_matrix_and_the_gains():
     assert not list(build("gem", in_dim=8, out_dim=4).readout_parameters())
 
 
-def test_top_k_weights_sum_to_one_and_name_the_nearest():
-    x, words = features(), torch.randn(6, 6, dtype=torch.float64)
-    weights, index = assignment.top_k(x, words, 4.0, 2)
-    torch.testing.assert_close(weights.sum(-1), torch.ones(3, 7, dtype=torch.float64))
-    torch.testing.assert_close(index, assignment.soft(x, words, 4.0).argsort(-1, descending=True)[..., :2])
-
-
 @pytest.mark.parametrize("images", [1, 40])
 def test_few_locations_use_the_shared_projectors_and_many_are_routed(images, monkeypatch):
     x, m = features(images, 7, 6), layer("jcf-5-3", assign="top-2").eval()
@@ -262,15 +255,6 @@ def test_two_codebooks_and_a_second_input_reach_the_second_factor():
     g = assignment.soft(y, m.codebooks[1].words, m.codebooks[1].scale)
     torch.testing.assert_close(m(x, y=y), jcf(x, h, m.uv, y=y, g=g))
     torch.testing.assert_close(m.local(x, y=y).sum(1), m(x, y=y))
-
-
-def test_any_module_can_mix_the_assignment():
-    def small(n, r):
-        return torch.nn.Sequential(torch.nn.Linear(n, r), torch.nn.Tanh())
-
-    x, m = features(), layer("jcf-5-3", mix=small)
-    h = assignment.soft(x, m.codebooks[0].words, m.codebooks[0].scale)
-    torch.testing.assert_close(m(x), jcf(x, m.mixers[0](h), m.uv, g=m.mixers[1](h)))
 
 
 def test_first_order_start_is_average_pooling():
@@ -549,7 +533,6 @@ class TestBadInput:
             {"scale": -1.0},
             {"codebooks": 3},
             {"reduce": "max"},
-            {"mix": "x"},
             {"dropout": 1.0},
             {"width": 600},
             {"width": 6, "whiten": 0.25},

@@ -33,6 +33,11 @@ class Assigned(NamedTuple):
             return self
         return Assigned(self.weights * (gains if self.which is None else gains[self.which]), self.which)
 
+    def thinned(self, kept: Float[Tensor, "b 1 n"]) -> Assigned:
+        """What was drawn for each codeword of an image, 0 or 1 / (1 − dropout), times its weight."""
+        chosen = kept if self.which is None else kept.expand(-1, self.which.shape[1], -1).gather(2, self.which)
+        return Assigned(self.weights * chosen, self.which)
+
     def masked(self, mask: Tensor | None) -> Assigned:
         """With h(x) = 0 at locations that are not real: they then add nothing, whatever is computed from h."""
         if mask is None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from secondsight.errors import ConfigError
+from secondsight.errors import UnknownName
 
-Mixer = Callable[[int, int], nn.Module]
-"""Makes f: R^N → R^R of the last dimension, given N and R."""
+MIXERS = ("linear", "mlp")
+"""linear: the paper's A and B · mlp: one hidden layer of N units, as the paper's f_p and f_q allow."""
 
 
 class Linear(nn.Module):
@@ -25,17 +23,17 @@ class Linear(nn.Module):
     def forward(self, h: Float[Tensor, "*b n"]) -> Float[Tensor, "*b r"]:
         return h @ self.weight
 
+    def combined(self, w: Float[Tensor, " r *rest"]) -> Float[Tensor, " n *rest"]:
+        """W_n = Σ_r A_nr W̃_r: what R shared projectors, or offsets, stand for."""
+        return torch.tensordot(self.weight, w, 1)
 
-def mixer(mix: str | Mixer, codewords: int, projectors: int) -> nn.Module:
-    """f by name, or made by a function of one's own."""
-    if mix == "linear":
+
+def mixer(name: str, codewords: int, projectors: int) -> nn.Module:
+    """f by its name in ``MIXERS``."""
+    if name not in MIXERS:
+        raise UnknownName("mix of jcf", name, MIXERS)
+    if name == "linear":
         return Linear(codewords, projectors)
-    if mix == "mlp":
-        return nn.Sequential(
-            nn.Linear(codewords, codewords), nn.GELU(), nn.Linear(codewords, projectors), nn.Softmax(dim=-1)
-        )
-    if isinstance(mix, str):
-        raise ConfigError(
-            f"unknown mix {mix!r}; valid: 'linear', 'mlp', or a function (codewords, projectors) -> module"
-        )
-    return mix(codewords, projectors)
+    return nn.Sequential(
+        nn.Linear(codewords, codewords), nn.GELU(), nn.Linear(codewords, projectors), nn.Softmax(dim=-1)
+    )

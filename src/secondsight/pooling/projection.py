@@ -14,6 +14,7 @@ from secondsight.errors import ConfigError, DataError, RunError, UnknownName
 from secondsight.functional.pooling.locations import location_shares
 from secondsight.functional.pooling.normalise import normalisation
 from secondsight.pooling.contract import Features, Grid, Pooling
+from secondsight.pooling.feature_samples import image_batches
 from secondsight.pooling.principal import PCA
 from secondsight.progress import track
 
@@ -124,18 +125,11 @@ class Projected(Pooling):
     def _blocks(self, features: Features, grid: Grid | None):
         """Pooled vectors of the stream's images, about BLOCK at a time."""
         waiting: list[Tensor] = []
-        stream = features.split(64) if isinstance(features, Tensor) else features
-        for images in track(stream, f"fitting {self.method}"):
-            if images.ndim != 3:
-                raise DataError(
-                    f"{self.method} is fitted from images, tensors (images, locations, {self.in_dim}), got one of "
-                    f"shape {tuple(images.shape)}"
-                )
-            for some in images.detach().split(64):
-                waiting.append(self._pooled(some.to(self.weight), None, grid))
-                if sum(map(len, waiting)) >= BLOCK:
-                    block, waiting = torch.cat(waiting), []
-                    yield block
+        for some in track(image_batches(features, self.in_dim, of=self.method), f"fitting {self.method}"):
+            waiting.append(self._pooled(some.to(self.weight), None, grid))
+            if sum(map(len, waiting)) >= BLOCK:
+                block, waiting = torch.cat(waiting), []
+                yield block
         if waiting:
             yield torch.cat(waiting)
 
