@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
@@ -108,6 +110,18 @@ def test_degenerate_features_give_finite_values_and_gradients(pool, kind):
     if z.requires_grad:
         (gradient,) = torch.autograd.grad(z.sum(), x, allow_unused=True)
         assert gradient is None or torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_in_half_precision_point_the_same_way(pool, dtype):
+    x = features()
+    half = copy.deepcopy(pool).to(dtype)
+    z, whole = half(x.to(dtype), grid=GRID).float(), pool(x.to(dtype).float(), grid=GRID)
+    assert torch.isfinite(z).all()
+    assert torch.nn.functional.cosine_similarity(z, whole).min() > 0.97
+    if pool.additive:
+        local = half.local(x.to(dtype), grid=GRID).float()
+        torch.testing.assert_close(local.sum(1), z, rtol=0.05, atol=0.05 * z.abs().max().item())
 
 
 def test_a_state_dict_restores_the_pooling(pool, request):

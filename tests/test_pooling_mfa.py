@@ -51,9 +51,13 @@ def log_likelihood(x, weights, means, loadings, noise) -> torch.Tensor:
     return (weights.log() + components.log_prob(x[:, None])).logsumexp(1)
 
 
+def set_mixture(layer: MFAFV | MFAFVNet, weights, means, loadings, noise) -> None:
+    layer.set_mixture(weights, means, noise, loadings)
+
+
 def pooling(mixture, **options) -> MFAFV:
     layer = MFAFV(D, codewords=N, factors=mixture[2].shape[2], **options).double()
-    layer.set_mixture(*mixture)
+    set_mixture(layer, *mixture)
     return layer
 
 
@@ -164,7 +168,7 @@ def test_information_is_the_variance_of_the_scores():
 def test_the_network_started_from_a_mixture_is_mfa_fv():
     mixture, x = mfa(), draw(30, *mfa()).view(3, 10, D)
     net = MFAFVNet(D, codewords=N, factors=F).double()
-    net.set_mixture(*mixture)
+    set_mixture(net, *mixture)
     torch.testing.assert_close(net(x), pooling(mixture)(x))
     assert not list(pooling(mixture).parameters())
     net(x)[:, 0].sum().backward()

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, RunError, ShapeError, UnknownName
 from secondsight.functional.pooling.blocks import BLOCK_NORMALISATIONS, normalise_blocks
-from secondsight.functional.pooling.full_precision import full_precision
+from secondsight.functional.pooling.full_precision import full_precision, widened
 from secondsight.pooling.contract import Features, Grid, Pooling
-from secondsight.pooling.em import Mixture, fit_mixture
 from secondsight.pooling.feature_samples import sample
 
 MAX_OUT_DIM = 2**18
@@ -22,14 +21,6 @@ MAX_OUT_DIM = 2**18
 
 FIT_POINTS = 2**17
 """Local features that a fit looks at, drawn from the whole stream with equal chances (128 MB at d = 256); 0 is all."""
-
-
-FLOOR = 1.0
-"""The least variance of a fitted Gaussian, as a part of the mean variance within clusters.
-
-Maximum likelihood gives the background of photographs components so narrow that dividing by their deviations drowns
-everything else: on CUB with EfficientNet-Lite0 features, a floor of 1 gains 28 points of Recall@1 over one of 0.001.
-"""
 
 
 class CodebookPooling(Pooling):
@@ -115,11 +106,9 @@ class CodebookPooling(Pooling):
             )
         return points if points.dtype == torch.float64 else points.float()
 
-    def mixture(self, features: Features, components: int, factors: int = 0, *, floor: float, seed: int) -> Mixture:
-        """A mixture fitted to a sample of the stream, or pass after pass to all of it where ``fit_points`` is 0."""
-        return fit_mixture(
-            self.points(features, seed) if self.fit_points else features, components, factors, floor=floor, seed=seed
-        )
+    def values(self, *names: str) -> tuple[Tensor, ...]:
+        """Parameters and buffers by name, in single precision where they are kept in half."""
+        return tuple(widened(getattr(self, name)) for name in names)
 
     def mark_fitted(self) -> None:
         """Remember, in the state_dict too, that the codebook is there."""

@@ -22,6 +22,7 @@ from secondsight.pooling.codebook_pooling import FIT_POINTS, CodebookPooling, at
 from secondsight.pooling.contract import Features, Grid
 from secondsight.pooling.feature_samples import kmeans
 from secondsight.pooling.principal import cluster_axes
+from secondsight.pooling.vlat import offsets
 from secondsight.progress import track
 
 IMAGES = 16
@@ -141,9 +142,10 @@ class STA(_SpatialTensors):
     def described(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None
     ) -> tuple[Tensor, Float[Tensor, "b l p"]]:
-        y = l2(torch.nn.functional.linear(x, self.axes.T, -self.centre @ self.axes))
-        words = nearest_codeword(y, self.centres)
-        return words, l2(y - self.centres.index_select(0, words.flatten()).view_as(y))
+        centre, axes, centres = self.values("centre", "axes", "centres")
+        y = l2(torch.nn.functional.linear(x, axes.T, -centre @ axes))
+        words = nearest_codeword(y, centres)
+        return words, l2(y - centres.index_select(0, words.flatten()).view_as(y))
 
     def flops(self, locations: int) -> int:
         return locations * (2 * self.in_dim * self.dim + 2 * self.codewords * self.dim + self._pair_flops())
@@ -188,11 +190,12 @@ class ISTA(_SpatialTensors):
 
     @torch.no_grad()
     def _mean_tensors(self, features: Features, grid: Grid) -> Tensor:
-        totals, pairs = torch.zeros_like(self.mean_tensors, dtype=torch.float64), self.mean_tensors.new_zeros(1)
+        (like,) = self.values("axes")
+        totals, pairs = torch.zeros_like(self.mean_tensors, dtype=torch.float64), like.new_zeros(1)
         for x in track(_images(features, grid), "mean tensors"):
-            words, y = self.described(x.to(self.axes), None)
+            words, y = self.described(x.to(like), None)
             totals += own_pair_tensors(y, words, self.codewords, None, grid, self.shifts).sum(0)
-            pairs = pairs + self._pairs(words, None, grid, self.axes).sum(0)
+            pairs = pairs + self._pairs(words, None, grid, like).sum(0)
         return totals / pairs.clamp_min(1)
 
     def _pairs(self, words: Tensor, mask: Tensor | None, grid: Grid, like: Tensor) -> Tensor:
@@ -203,12 +206,12 @@ class ISTA(_SpatialTensors):
     def described(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None
     ) -> tuple[Tensor, Float[Tensor, "b l p"]]:
-        words = nearest_codeword(x, self.centres)
-        offsets = -(self.centres[:, None] @ self.axes)[:, 0]
+        centres, axes = self.values("centres", "axes")
+        words = nearest_codeword(x, centres)
         if torch.compiler.is_exporting():
-            return words, own_linear(x, words, self.axes, offsets)
+            return words, own_linear(x, words, axes, offsets(centres, axes))
         routes = route(words, self.codewords)
-        y = unrouted(routed_linear(x, routes, self.axes, offsets), routes.order)
+        y = unrouted(routed_linear(x, routes, axes, offsets(centres, axes)), routes.order)
         return words, y.view(*words.shape, self.dim)
 
     def sums(
@@ -218,7 +221,7 @@ class ISTA(_SpatialTensors):
         words, y = self.described(x, mask)
         tensors = own_pair_tensors(y, words, self.codewords, mask, grid, self.shifts)
         pairs = self._pairs(words, mask, grid, x)
-        return torch.addcmul(tensors, pairs, self.mean_tensors, value=-1).flatten(3).flatten(1, 2)
+        return torch.addcmul(tensors, pairs, *self.values("mean_tensors"), value=-1).flatten(3).flatten(1, 2)
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
@@ -228,7 +231,8 @@ class ISTA(_SpatialTensors):
         tensors = local_pair_tensors(spread(y, words, self.codewords, mask), grid, self.shifts, self.codewords)
         ones = spread(x.new_ones(*words.shape, 1), words, self.codewords, mask)
         pairs = local_pair_tensors(ones, grid, self.shifts, self.codewords)
-        return (tensors - pairs * self.mean_tensors).flatten(4).flatten(2, 3)
+        (means,) = self.values("mean_tensors")
+        return (tensors - pairs * means).flatten(4).flatten(2, 3)
 
     def flops(self, locations: int) -> int:
         return locations * (2 * self.in_dim * (self.codewords + self.dim) + self._pair_flops())

@@ -55,13 +55,14 @@ class VLAD(CodebookPooling):
     def sums(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b n d"]:
-        return hard_residuals(x, nearest_codeword(x, self.centres), self.centres, mask)
+        (centres,) = self.values("centres")
+        return hard_residuals(x, nearest_codeword(x, centres), centres, mask)
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b l n d"]:
-        h = one_hot(nearest_codeword(x, self.centres), self.codewords, mask, x)
-        return local_residuals(x, h, self.centres)
+        (centres,) = self.values("centres")
+        return local_residuals(x, one_hot(nearest_codeword(x, centres), self.codewords, mask, x), centres)
 
     def flops(self, locations: int) -> int:
         n, d = self.centres.shape
@@ -111,18 +112,20 @@ class NetVLAD(CodebookPooling):
 
     def assign(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l n"]:
         """h(x): how much of each location goes to each codeword."""
-        return posteriors(x, mask, self.weight, None, self.bias)
+        weight, bias = self.values("weight", "bias")
+        return posteriors(x, mask, weight, None, bias)
 
     def sums(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b n d"]:
-        s0, s1, _ = posterior_sums(x, mask, self.weight, None, self.bias)
-        return s1 - s0[..., None] * self.centres
+        weight, bias, centres = self.values("weight", "bias", "centres")
+        s0, s1, _ = posterior_sums(x, mask, weight, None, bias)
+        return s1 - s0[..., None] * centres
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b l n d"]:
-        return local_residuals(x, self.assign(x, mask), self.centres)
+        return local_residuals(x, self.assign(x, mask), *self.values("centres"))
 
     def flops(self, locations: int) -> int:
         n, d = self.centres.shape

@@ -74,13 +74,13 @@ class VLAT(CodebookPooling):
 
     def _routed(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Routes, Tensor]:
         """The codewords, the routes, and V_kᵀ(x − μ_k) of each location in their order."""
-        words = nearest_codeword(x, self.centres)
+        centres, axes = self.values("centres", "axes")
+        words = nearest_codeword(x, centres)
         routes = route(words, self.codewords, mask)
-        return words, routes, routed_linear(x, routes, self.axes, self._offsets())
+        return words, routes, routed_linear(x, routes, axes, offsets(centres, axes))
 
-    def _offsets(self) -> Tensor:
-        """−V_kᵀμ_k: (n, p)."""
-        return -(self.centres[:, None] @ self.axes)[:, 0]
+    def _mean_triangles(self) -> Float[Tensor, "n q"]:
+        return upper_triangle(*self.values("mean_tensors"), isometric=True)
 
     def sums(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
@@ -89,17 +89,16 @@ class VLAT(CodebookPooling):
             return self._dense(x, mask)
         _, routes, y = self._routed(x, mask)
         counts = routes.runs.T[..., None].to(x.dtype)
-        return torch.addcmul(
-            run_grams(y, routes.runs), counts, upper_triangle(self.mean_tensors, isometric=True), value=-1
-        )
+        return torch.addcmul(run_grams(y, routes.runs), counts, self._mean_triangles(), value=-1)
 
     def _dense(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """The same without routing."""
-        words = nearest_codeword(x, self.centres)
+        centres, axes, means = self.values("centres", "axes", "mean_tensors")
+        words = nearest_codeword(x, centres)
         h = one_hot(words, self.codewords, mask, x)
-        y = own_linear(x, words, self.axes, self._offsets())
+        y = own_linear(x, words, axes, offsets(centres, axes))
         grams = torch.einsum("blnp,blq->bnpq", h[..., None] * y[:, :, None], y)
-        return upper_triangle(grams - h.sum(1)[..., None, None] * self.mean_tensors, isometric=True)
+        return upper_triangle(grams - h.sum(1)[..., None, None] * means, isometric=True)
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
@@ -107,13 +106,15 @@ class VLAT(CodebookPooling):
         words, routes, y = self._routed(x, mask)
         n = self.codewords
         own = words.flatten()[routes.order]
-        alone = (
-            upper_triangle(y[:, :, None] * y[:, None], isometric=True)
-            - upper_triangle(self.mean_tensors, isometric=True)[own]
-        )
+        alone = upper_triangle(y[:, :, None] * y[:, None], isometric=True) - self._mean_triangles()[own]
         out = x.new_zeros(words.numel() * n, alone.shape[1])
         return out.index_copy(0, routes.order * n + own, alone).view(*words.shape, n, -1)
 
     def flops(self, locations: int) -> int:
         n, d, p = self.axes.shape
         return locations * (2 * n * d + 2 * d * p + 2 * p * p) + 2 * n * p * p
+
+
+def offsets(centres: Float[Tensor, "n d"], axes: Float[Tensor, "n d p"]) -> Float[Tensor, "n p"]:
+    """−V_kᵀμ_k."""
+    return -(centres[:, None] @ axes)[:, 0]
