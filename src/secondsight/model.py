@@ -21,6 +21,7 @@ from secondsight.errors import ConfigError, SecondsightError, WeightsError, near
 from secondsight.functional.losses.pairs import unit_parts
 from secondsight.pooling import POOLINGS, Pooling, family
 from secondsight.pooling.contract import Features, Grid
+from secondsight.pooling.names import saved_name
 from secondsight.reduction import Reduction
 
 CONFIG, WEIGHTS = "config.toml", "model.safetensors"
@@ -239,11 +240,14 @@ def load(directory: str | Path, *, device: str | torch.device = "cpu") -> Embedd
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
             raise WeightsError(f"{folder} is not a saved model: it has no {name}")
-    model = Embedder.from_config(read_config(folder / CONFIG))
+    config = read_config(folder / CONFIG)
     try:
         weights = load_file(folder / WEIGHTS)
     except SafetensorError as error:
         raise WeightsError(f"{folder / WEIGHTS} is damaged or not a safetensors file: {error}") from error
+    name = saved_name(config.pooling.name, weights)
+    config = config.model_copy(update={"pooling": config.pooling.model_copy(update={"name": name})})
+    model = Embedder.from_config(config)
     _load_strictly(model, weights, folder / WEIGHTS)
     return model.to(device).eval()
 

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from secondsight.errors import ConfigError, ShapeError
+from secondsight.errors import ConfigError
 from secondsight.functional.pooling.bilinear import bilinear_local, outer_sum_by_codeword
 from secondsight.functional.pooling.locations import location_count
 from secondsight.functional.pooling.normalise import sqrt_l2
@@ -85,42 +85,26 @@ class Bilinear(Pooling):
         self.weight.normal_(std=self._assign(x, None).square().sum(-1).mean().rsqrt().item())
 
     def forward(
-        self,
-        x: Float[Tensor, "b l d"],
-        mask: Bool[Tensor, "b l"] | None = None,
-        *,
-        y: Float[Tensor, "b l d"] | None = None,
-        grid: Grid | None = None,
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b out"]:
-        """``y``: the second stream's features; ``x`` when None."""
-        x, y, h = self._inputs(x, mask, y)
-        s = outer_sum_by_codeword(x, y, h).flatten(1)
+        x = self.checked(x, mask)
+        s = outer_sum_by_codeword(x, self._assign(x, mask)).flatten(1)
         if self.root:
             s = sqrt_l2(s / location_count(x, mask))
         return s if self.weight is None else s @ self.weight.flatten(0, 2)
 
     def local(
-        self,
-        x: Float[Tensor, "b l d"],
-        mask: Bool[Tensor, "b l"] | None = None,
-        *,
-        y: Float[Tensor, "b l d"] | None = None,
-        grid: Grid | None = None,
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b l out"]:
         if self.root:
             raise ConfigError(
                 "bilinear pooling with root=True is not a sum over locations; use root=False for local contributions"
             )
-        x, y, h = self._inputs(x, mask, y)
-        if self.weight is None:
-            return torch.einsum("bln,bld,ble->blnde", h, x, y).flatten(2)
-        return bilinear_local(x, y, h, self.weight)
-
-    def _inputs(self, x: Tensor, mask: Tensor | None, y: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         x = self.checked(x, mask)
-        if y is not None and y.shape != x.shape:
-            raise ShapeError(f"the second stream {tuple(y.shape)} must have the first one's shape {tuple(x.shape)}")
-        return x, x if y is None else self.checked(y, mask), self._assign(x, mask)
+        h = self._assign(x, mask)
+        if self.weight is None:
+            return torch.einsum("bln,bld,ble->blnde", h, x, x).flatten(2)
+        return bilinear_local(x, h, self.weight)
 
     def _assign(self, x: Tensor, mask: Tensor | None) -> Float[Tensor, "b l n"]:
         if self.codebook is None:

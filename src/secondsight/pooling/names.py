@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from secondsight.errors import ConfigError
 
@@ -24,3 +24,13 @@ def options_in(name: str, family: str, options: Sequence[str]) -> dict[str, int]
         if number < 1:
             raise ConfigError(f"{name!r}: {option} must be at least 1, got {number}")
     return numbers
+
+
+def saved_name(name: str, weights: Container[str]) -> str:
+    """Today's name of what a saved model calls ``name``, by the ``weights`` it has: ``mlb`` was once ``hadamard``.
+
+    >>> saved_name("mlb-4", {"pooling.u_attention", "pooling.p"}), saved_name("mlb-4", {"pooling.map_weight"})
+    ('hadamard-4', 'mlb-4')
+    """
+    was_hadamard = name.split("-")[0] == "mlb" and "pooling.u_attention" in weights
+    return "hadamard" + name.removeprefix("mlb") if was_hadamard else name

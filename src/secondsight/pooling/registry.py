@@ -19,6 +19,7 @@ from secondsight.pooling.hadamard import Hadamard
 from secondsight.pooling.jcf import JCF
 from secondsight.pooling.lowrank import LowRankBilinear
 from secondsight.pooling.mfa import MFAFV, MFAFVNet
+from secondsight.pooling.mlb import MLB
 from secondsight.pooling.projection import Projected
 from secondsight.pooling.sta import ISTA, STA
 from secondsight.pooling.vlad import VLAD, NetVLAD
@@ -36,6 +37,7 @@ POOLINGS: dict[str, type[Pooling]] = {
         LowRankBilinear,
         FactorizedBilinear,
         Hadamard,
+        MLB,
         Grassmann,
         GrassmannFull,
         MPNCov,
