@@ -39,7 +39,8 @@ def poolings(
 
     A name carries its numbers: [bold]jcf-32-8[/] is JCF with 32 codewords that share 8 projectors; any others work too.
     Parameters and GFLOPs include the reduction of the channels and the projection to [bold]--dim[/]; the defaults are
-    those of the paper's ablation table (ResNet-50).
+    those of the paper's ablation table (ResNet-50). [bold]ista[/] is our reading of an abstract: more of its paper could
+    not be had.
 
     [bold]--compare DATA[/] trains every pooling on the same frozen features with the same budget, judges it on held-out
     classes, and writes results.jsonl, table.md and plot.svg to [bold]--out[/]. It goes on where it was stopped.

@@ -32,6 +32,7 @@ class CodebookPooling(Pooling):
     takes_out_dim = False
 
     name_options = ("codewords",)
+    normalisations: ClassVar[tuple[str, ...]] = BLOCK_NORMALISATIONS
     learned: ClassVar[bool] = False
     """Whether the codebook is a set of parameters (which start at random) or must be fitted before use."""
 
@@ -45,8 +46,8 @@ class CodebookPooling(Pooling):
                 f"at most {MAX_OUT_DIM:,}: take fewer {' or '.join(self.name_options)}, or reduce the features first"
             )
         super().__init__(in_dim, max(out_dim, 1))
-        if normalise not in BLOCK_NORMALISATIONS:
-            raise UnknownName("normalisation", normalise, BLOCK_NORMALISATIONS)
+        if normalise not in self.normalisations:
+            raise UnknownName("normalisation", normalise, self.normalisations)
         if not 0 < power <= 1:
             raise ConfigError(f"{self.family}: power must be over 0 and at most 1, got {power}")
         if fit_points < 0:
@@ -76,7 +77,11 @@ class CodebookPooling(Pooling):
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b out"]:
         with full_precision(self._prepared(x, mask)) as x:
-            return normalise_blocks(self.sums(x, mask, grid), self.normalise, self.power)
+            return self.normalised(self.sums(x, mask, grid))
+
+    def normalised(self, v: Float[Tensor, "b blocks dims"]) -> Float[Tensor, "b out"]:
+        """The blocks as one vector, normalised as ``normalise`` says."""
+        return normalise_blocks(v, self.normalise, self.power)
 
     def local(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None

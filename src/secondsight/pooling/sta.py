@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from secondsight.errors import ConfigError, DataError, ShapeError
+from secondsight.functional.pooling.blocks import BLOCK_NORMALISATIONS, across_codewords
 from secondsight.functional.pooling.codeword_tensors import own_linear, route, routed_linear, unrouted
 from secondsight.functional.pooling.normalise import l2
 from secondsight.functional.pooling.residuals import nearest_codeword
@@ -33,6 +34,7 @@ class _SpatialTensors(CodebookPooling):
     """What STA and ISTA share: a codeword and p features for every location, a tensor for every pair of codewords."""
 
     uses_grid = True
+    normalisations = (*BLOCK_NORMALISATIONS, "power-across")
     name_options = ("codewords", "dim")
 
     def __init__(
@@ -84,6 +86,9 @@ class _SpatialTensors(CodebookPooling):
         z = spread(y, words, self.codewords, mask)
         return local_pair_tensors(z, grid, self.shifts, self.codewords).flatten(4).flatten(2, 3)
 
+    def normalised(self, v: Float[Tensor, "b blocks dims"]) -> Float[Tensor, "b out"]:
+        return across_codewords(v, self.power) if self.normalise == "power-across" else super().normalised(v)
+
     def _grid(self, x: Tensor, grid: Grid | None) -> Grid:
         if grid is None:
             raise ShapeError(
@@ -103,7 +108,9 @@ class STA(_SpatialTensors):
     """T_ij = Σ_n Σ_s y_s y_{s+n}ᵀ over locations s of codeword i with s + n of codeword j, summed over the shifts n.
 
     As in the author's code: features are projected on p principal axes and ℓ2-normalised, codewords are k-means of
-    those, and y is the ℓ2-normalised residual to the codeword; then the signed power 0.1.
+    those, and y is the ℓ2-normalised residual to the codeword; then the signed power 0.1. Not as there, by default: his
+    shifts go down the rows alone, which is ``shifts=[[0, 0], [1, 0], …, [n, 0]]``, and he divides each entry by its
+    length across codewords before the ℓ2 norm of all, which is ``normalise="power-across"``.
 
     Args:
         in_dim: d of the local features.
@@ -111,8 +118,9 @@ class STA(_SpatialTensors):
         dim: Principal axes p; the output has N²·p² dimensions.
         radius: Neighbours of at most so many rows and columns, in one half-plane, and the location itself.
         shifts: Instead of ``radius``: pairs (rows down, columns right).
-        normalise: ``power-l2`` (the paper), ``sqrt-l2``, ``l2``, ``intra-l2``, or ``none``, which is additive.
-        power: The exponent of ``power-l2``.
+        normalise: ``power-l2``, ``power-across`` (the author's code), ``sqrt-l2``, ``l2``, ``intra-l2``, or ``none``,
+            which is additive.
+        power: The exponent of ``power-l2`` and ``power-across``.
         fit_points: Local features that ``fit`` looks at.
     """
 
@@ -154,9 +162,10 @@ class STA(_SpatialTensors):
 class ISTA(_SpatialTensors):
     """T_ij = Σ_n Σ_s (y_s y_{s+n}ᵀ − T̄_ij) with y = V_iᵀ(x − μ_i), in the principal axes of a location's own codeword.
 
-    What improves on STA is the projection: axes fitted to each codeword instead of one set for all, so that as few
-    dimensions keep more, and the mean tensor T̄_ij of the training images taken off, as VLAT does. With the shift (0, 0)
-    alone it is VLAT. Arguments as for ``STA``; ``fit`` needs the grid, and reads the stream twice.
+    Only the abstract of the paper could be read, which promises a better projection than STA's. What stands here is our
+    reading of it, checked against nothing of the authors': axes fitted to each codeword instead of one set for all, so
+    that as few dimensions keep more, and the mean tensor T̄_ij of the training images taken off, as VLAT does. With the
+    shift (0, 0) alone it is VLAT. Arguments as for ``STA``; ``fit`` needs the grid, and reads the stream twice.
     """
 
     family = "ista"

@@ -1,4 +1,4 @@
-"""Sums of outer products: the second-order statistics Σ_l x_l x_lᵀ by codeword (Lin et al. 2015, equation 2, for one)."""
+"""Sums of outer products: the second-order statistics Σ_l x_l x_lᵀ (Lin et al. 2015, equation 2), by codeword."""
 
 from __future__ import annotations
 

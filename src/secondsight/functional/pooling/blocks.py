@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -77,3 +79,17 @@ class _PowerL2(torch.autograd.Function):
             return plain_gradients(_plain, (z, ctx.power), (g,))
         along = torch.bmm(g[:, None], u[..., None])[:, 0].masked_fill_(length < SHORTEST, 0)
         return torch.addcmul(g, u, along, value=-1).mul_(slope), None
+
+
+def across_codewords(v: Float[Tensor, "b pairs dims"], power: float) -> Float[Tensor, "b out"]:
+    """Blocks T_ij of all pairs of n codewords, normalised as in STA's own code: the signed power; every entry over its
+    length across the n blocks T_ii, or across the n(n − 1) blocks with i ≠ j; then l2 of it all.
+    """
+    y = signed_power(v, power, eps=EPS)
+    n = math.isqrt(v.shape[1])
+    same = torch.eye(n, dtype=torch.bool, device=v.device).view(-1, 1)
+    squares = y.square()
+    energy = torch.where(
+        same, squares.where(same, 0).sum(1, keepdim=True), squares.where(~same, 0).sum(1, keepdim=True)
+    )
+    return l2((y / energy.clamp_min(SHORTEST**2).sqrt()).flatten(1), eps=SHORTEST)
