@@ -110,7 +110,8 @@ LIMITS: dict[str, Callable[[], Limit]] = {
     "fbn": lambda: together(
         "Gram, FᵀF, d² × D", gram(), products("", (OUT, D, 20, D), constant=True), products("", (1, B, D * D, OUT))
     ),
-    "mlb": lambda: products("U, V", (1, ROWS, D, 2 * (512 + 128))),
+    "hadamard": lambda: products("U, V", (1, ROWS, D, 2 * (512 + 128))),
+    "mlb": lambda: products("U, V of the attention", (1, ROWS, D, 2 * 512)),
     "grassmann": lambda: eigh(min(L, D)),
     "grassmann-full": lambda: eigh(min(L, D)),
     "mpn-cov": lambda: eigh(D, changes_of_basis=4),
@@ -168,7 +169,7 @@ def features(images: int) -> Tensor:
 def made(name: str) -> Pooling:
     """The pooling, fitted on a few images; without a projection where it is wide by nature."""
     torch.manual_seed(0)
-    pooling = build(name, in_dim=D, out_dim=OUT if POOLINGS[family(name)].compact else None)
+    pooling = build(name, in_dim=D, out_dim=OUT if POOLINGS[family(name)].takes_out_dim else None)
     pooling.fit([features(16)], grid=GRID)
     return pooling.train()
 

@@ -148,7 +148,7 @@ def margin(loss, z, y):
 
 
 def proxy_nca(loss, z, y):
-    x, p = unit(z * 1), unit(loss.proxies.detach().double())
+    x, p = unit(z * 1), unit(loss.weight.detach().double())
     terms = []
     for i, row in enumerate(x):
         d = [float((loss.scale * row - loss.scale * q).square().sum()) for q in p]
@@ -158,7 +158,7 @@ def proxy_nca(loss, z, y):
 
 
 def proxy_anchor(loss, z, y):
-    x, proxies = unit(z), unit(loss.proxies.detach().double())
+    x, proxies = unit(z), unit(loss.weight.detach().double())
     pull, push = [], []
     for c, q in enumerate(proxies):
         own = [float(q @ r) for i, r in enumerate(x) if y[i] == c]
@@ -226,6 +226,18 @@ def hdc(loss, z, y):
     return total
 
 
+def hdc_authors(loss, z, y):
+    """The authors' layer, step by step: lists of losses, sorted, cut, added up, divided by what is above 0."""
+    total = 0.0
+    for part, fraction in zip(parts_of(loss, z), loss.fractions, strict=True):
+        d = distances(part)
+        positive = [d[i][j] ** 2 for i, j in positive_pairs(y) if i < j]
+        negative = sorted((max(0.0, loss.margin - d[i][j] ** 2) for i, j in negative_pairs(y)), reverse=True)
+        terms = positive + negative[: int(len(negative) * fraction)]
+        total += sum(terms) / sum(term > 0 for term in terms)
+    return total
+
+
 def bier(loss, z, y):
     parts = parts_of(loss, z)
     total = 0.0
@@ -235,7 +247,9 @@ def bier(loss, z, y):
         for index, part in enumerate(parts):
             s = cosines(part)
             a = {(i, j): loss.alpha * (s[i][j] - loss.beta) * m for i, j in pairs}
-            total += mean(weight[p] * math.log(1 + math.exp(-a[p])) for p in pairs) / len(parts)
+            terms = [weight[p] * math.log(1 + math.exp(-a[p])) for p in pairs]
+            count = len(terms) + (len(y) if m > 0 and loss.self_pairs else 0)
+            total += sum(terms) / count / len(parts)
             for p in pairs:
                 if loss.shrinkage is None:
                     eta = 2 / (index + 2)
@@ -281,7 +295,9 @@ CASES = {
     "multi-similarity": (multi_similarity, {}),
     "smooth-ap": (smooth_ap, {"temperature": 0.1}),
     "hdc": (hdc, {}),
+    "hdc, as the authors' layer": (hdc_authors, {"form": "authors"}),
     "bier": (bier, {}),
+    "bier, counting as the authors' code": (bier, {"self_pairs": True, "diversity": 0.0}),
     "bier, as in the paper": (bier, {"boosting": "paper", "diversity": 0.0}),
     "htl": (htl, {}),
 }
@@ -366,3 +382,14 @@ def test_the_length_of_an_embedding_does_not_matter(case):
     z, labels = batch()
     stretched = z * torch.rand(len(z), 1, dtype=z.dtype).add(0.1)
     assert loss(stretched, labels).item() == pytest.approx(loss(z, labels).item(), rel=1e-9)
+
+
+def test_half_the_weight_of_npair_is_tensorflows():
+    """npairs_loss: a softmax over the second images' products, and λ/4 · (mean |a|² + mean |p|²)."""
+    z, weight = torch.randn(8, 5, dtype=torch.float64), 0.002
+    labels = torch.arange(4).repeat_interleave(2)
+    anchors, others = z[::2], z[1::2]
+    softmax = torch.nn.functional.cross_entropy(anchors @ others.T, torch.arange(4))
+    penalty = 0.25 * weight * (anchors.square().sum(1).mean() + others.square().sum(1).mean())
+    loss = build("npair", dim=5, classes=4, pairs="one", l2=weight / 2)
+    torch.testing.assert_close(loss(z, labels), softmax + penalty)

@@ -194,12 +194,6 @@ class TestBadDirectories:
         with pytest.raises(ConfigError, match="not valid TOML"):
             secondsight.load(saved)
 
-    def test_parts_that_no_file_can_describe_are_refused_when_saving(self, tmp_path):
-        model = build(pooling_options={"mix": lambda n, r: torch.nn.Linear(n, r)})
-        with pytest.raises(ConfigError, match="cannot describe"):
-            model.save(tmp_path / "m")
-        assert not (tmp_path / "m").exists()
-
     def test_unknown_names(self):
         with pytest.raises(UnknownName, match="backbone"):
             build(backbone="vgg61")

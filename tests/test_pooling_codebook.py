@@ -11,7 +11,7 @@ import torch
 from secondsight.errors import ConfigError, DataError, RunError, SecondsightError, ShapeError, UnknownName
 from secondsight.functional.pooling import blocks
 from secondsight.functional.pooling.normalise import l2, signed_power
-from secondsight.pooling.codebook import Codebook
+from secondsight.pooling.codebook_pooling import CodebookPooling
 from secondsight.pooling.fisher import FisherNet, FisherVector
 from secondsight.pooling.mfa import MFAFV, MFAFVNet
 from secondsight.pooling.sta import ISTA, STA
@@ -51,7 +51,7 @@ def _fitted_state(name: str) -> dict[str, torch.Tensor]:
     return pooling.state_dict()
 
 
-def fitted(name: str, dtype: torch.dtype = torch.float64, **options) -> Codebook:
+def fitted(name: str, dtype: torch.dtype = torch.float64, **options) -> CodebookPooling:
     pooling = NAMES[name].from_name(name, in_dim=D, **options).to(dtype)
     pooling.load_state_dict(_fitted_state(name))
     return pooling
@@ -64,7 +64,7 @@ def name(request) -> str:
 
 @pytest.mark.parametrize("power", [0.1, 0.5, 1.0])
 def test_the_power_normalisation_is_its_two_steps_both_ways(power, monkeypatch):
-    monkeypatch.setattr(blocks, "PIECE", 16)  # two vectors at a time
+    monkeypatch.setattr(blocks, "NUMBERS", 16)  # two vectors at a time
     z = torch.randn(5, 8, dtype=torch.float64)
     z[1], z[2, :4] = 0, 0
     torch.testing.assert_close(blocks.power_l2(z, power), l2(signed_power(z, power)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
@@ -9,24 +11,9 @@ from secondsight.errors import ConfigError, ShapeError
 from secondsight.pooling import POOLINGS, Pooling, build, family
 
 D, OUT, GRID = 8, 6, (3, 4)
-SMALL = {
-    "cbp-ts": "cbp-ts-32",
-    "cbp-rm": "cbp-rm-32",
-    "bp": "bp-3",
-    "grassmann": "grassmann-2",
-    "grassmann-full": "grassmann-full-2",
-    "vlad": "vlad-3",
-    "netvlad": "netvlad-3",
-    "fisher": "fisher-3",
-    "fishernet": "fishernet-3",
-    "mfa-fv": "mfa-fv-3-2",
-    "mfafvnet": "mfafvnet-3-2",
-    "vlat": "vlat-3",
-    "sta": "sta-2",
-    "ista": "ista-2",
-    "jcf": "jcf-4-2",
-}
-NAMES = [SMALL.get(name, name) for name in POOLINGS]
+NAMES = ["-".join([cls.family, *"42"[: len(cls.name_options)]]) for cls in POOLINGS.values()]
+"""Every family with small numbers: jcf-4-2, vlad-4, average."""
+
 _fitted: dict[str, Pooling] = {}
 
 
@@ -123,6 +110,18 @@ def test_degenerate_features_give_finite_values_and_gradients(pool, kind):
     if z.requires_grad:
         (gradient,) = torch.autograd.grad(z.sum(), x, allow_unused=True)
         assert gradient is None or torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_in_half_precision_point_the_same_way(pool, dtype):
+    x = features()
+    half = copy.deepcopy(pool).to(dtype)
+    z, whole = half(x.to(dtype), grid=GRID).float(), pool(x.to(dtype).float(), grid=GRID)
+    assert torch.isfinite(z).all()
+    assert torch.nn.functional.cosine_similarity(z, whole).min() > 0.97
+    if pool.additive:
+        local = half.local(x.to(dtype), grid=GRID).float()
+        torch.testing.assert_close(local.sum(1), z, rtol=0.05, atol=0.05 * z.abs().max().item())
 
 
 def test_a_state_dict_restores_the_pooling(pool, request):

@@ -124,7 +124,7 @@ def test_fishernet_started_from_a_mixture_is_the_fisher_vector_up_to_the_dropped
     # equal weights and determinants drop out of γ, and 1/√π_k is then one factor for all
     mixture = gmm(equal=True)
     net = FisherNet(D, codewords=N, normalise="none").double()
-    net.start_at(*mixture)
+    net.set_mixture(*mixture)
     x = draw(30, *mixture).view(3, 10, D)
     torch.testing.assert_close(net(x) * math.sqrt(N), fisher(mixture, normalise="none")(x))
     assert not torch.allclose(net.posteriors(x), fisher(gmm()).posteriors(x))
@@ -134,7 +134,7 @@ def test_fishernet_started_from_a_mixture_is_the_fisher_vector_up_to_the_dropped
 def test_fishernet_that_keeps_the_dropped_terms_starts_as_the_fisher_vector(normalise):
     mixture = gmm()
     net = FisherNet(D, codewords=N, exact=True, normalise=normalise).double()
-    net.start_at(*mixture)
+    net.set_mixture(*mixture)
     x = draw(30, *mixture).view(3, 10, D)
     torch.testing.assert_close(net(x), fisher(mixture, normalise=normalise)(x))
 
@@ -167,7 +167,7 @@ def test_quadratics_are_squared_distances():
 @pytest.mark.parametrize("hidden", [False, True])
 @pytest.mark.parametrize("order", [1, 2])
 def test_posterior_sums_are_those_of_a_loop_and_so_are_their_gradients(hidden, order, monkeypatch):
-    monkeypatch.setattr("secondsight.functional.pooling.posterior_sums.PIECE", 2 * 5 * D)  # two images at a time
+    monkeypatch.setattr("secondsight.functional.pooling.image_slices.NUMBERS", 2 * 5 * D)  # two images at a time
     generator = torch.Generator().manual_seed(0)
 
     def drawn(*shape):

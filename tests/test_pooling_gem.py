@@ -7,7 +7,7 @@ import torch
 
 from secondsight.errors import ConfigError
 from secondsight.functional.pooling.generalised_mean import generalised_mean
-from secondsight.pooling.simple import SMALLEST_P, GeM, Max
+from secondsight.pooling.channelwise import SMALLEST_P, GeM, Max
 
 
 @pytest.mark.parametrize("p", [1.0, 3.0, 7.5])

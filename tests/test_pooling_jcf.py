@@ -194,19 +194,12 @@ def test_gains_learn_that_background_says_nothing():
     assert background < 0.7 < bird
 
 
-def test_ends_are_the_last_matrix_and_the_gains():
+def test_the_readout_is_the_last_matrix_and_the_gains():
     m = build("jcf-4-2", in_dim=8, out_dim=8, gains=True, whiten=0.25, power=0.5)
     names = {id(p): name for name, p in m.named_parameters()}
-    assert {names[id(p)] for p in m.ends()} == {"ending.weight", "codebooks.0.log_gains"}
-    assert not list(build("jcf-4", in_dim=8, out_dim=8).ends())
-    assert not list(build("gem", in_dim=8, out_dim=4).ends())
-
-
-def test_top_k_weights_sum_to_one_and_name_the_nearest():
-    x, words = features(), torch.randn(6, 6, dtype=torch.float64)
-    weights, index = assignment.top_k(x, words, 4.0, 2)
-    torch.testing.assert_close(weights.sum(-1), torch.ones(3, 7, dtype=torch.float64))
-    torch.testing.assert_close(index, assignment.soft(x, words, 4.0).argsort(-1, descending=True)[..., :2])
+    assert {names[id(p)] for p in m.readout_parameters()} == {"ending.weight", "codebooks.0.log_gains"}
+    assert not list(build("jcf-4", in_dim=8, out_dim=8).readout_parameters())
+    assert not list(build("gem", in_dim=8, out_dim=4).readout_parameters())
 
 
 @pytest.mark.parametrize("images", [1, 40])
@@ -262,15 +255,6 @@ def test_two_codebooks_and_a_second_input_reach_the_second_factor():
     g = assignment.soft(y, m.codebooks[1].words, m.codebooks[1].scale)
     torch.testing.assert_close(m(x, y=y), jcf(x, h, m.uv, y=y, g=g))
     torch.testing.assert_close(m.local(x, y=y).sum(1), m(x, y=y))
-
-
-def test_any_module_can_mix_the_assignment():
-    def small(n, r):
-        return torch.nn.Sequential(torch.nn.Linear(n, r), torch.nn.Tanh())
-
-    x, m = features(), layer("jcf-5-3", mix=small)
-    h = assignment.soft(x, m.codebooks[0].words, m.codebooks[0].scale)
-    torch.testing.assert_close(m(x), jcf(x, m.mixers[0](h), m.uv, g=m.mixers[1](h)))
 
 
 def test_first_order_start_is_average_pooling():
@@ -549,7 +533,6 @@ class TestBadInput:
             {"scale": -1.0},
             {"codebooks": 3},
             {"reduce": "max"},
-            {"mix": "x"},
             {"dropout": 1.0},
             {"width": 600},
             {"width": 6, "whiten": 0.25},

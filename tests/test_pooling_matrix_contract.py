@@ -8,14 +8,15 @@ import pytest
 import torch
 
 from secondsight.errors import ConfigError, ShapeError
+from secondsight.pooling.channelwise import GeM, Max
 from secondsight.pooling.compact_bilinear import RandomMaclaurin, TensorSketch
 from secondsight.pooling.covariance import ISqrtCov, MPNCov
 from secondsight.pooling.factorized import FactorizedBilinear
 from secondsight.pooling.grassmann import Grassmann, GrassmannFull
 from secondsight.pooling.hadamard import Hadamard
 from secondsight.pooling.lowrank import LowRankBilinear
+from secondsight.pooling.mlb import MLB
 from secondsight.pooling.projection import Projected
-from secondsight.pooling.simple import GeM, Max
 
 D = 6
 
@@ -28,7 +29,8 @@ MAKE = {
     "lrbp mean": lambda: LowRankBilinear(D, 7, rank=4, channels=5, reduce="mean"),
     "fbn": lambda: FactorizedBilinear(D, 7, factors=3),
     "fbn mean": lambda: FactorizedBilinear(D, 7, factors=3, reduce="mean"),
-    "mlb": lambda: Hadamard(D, 7, rank=5, attention_rank=4),
+    "hadamard": lambda: Hadamard(D, 7, rank=5, attention_rank=4),
+    "mlb": lambda: MLB(D, 7, rank=5),
     "grassmann": lambda: Grassmann(D, 7, rank=2),
     "grassmann reduced": lambda: Grassmann(D, 7, rank=2, channels=4),
     "grassmann-full": lambda: GrassmannFull(D, rank=2),
@@ -47,7 +49,7 @@ def pooling(request):
     module = MAKE[request.param]().eval()
     with torch.no_grad():  # biases that start at zero would hide a masked location's
         for name, parameter in module.named_parameters():
-            if name == "bias":
+            if name.endswith("bias"):
                 parameter.normal_()
     return module
 

@@ -7,7 +7,7 @@ import torch
 from torch.distributions import MultivariateNormal
 
 from secondsight.errors import ConfigError, UnknownName
-from secondsight.functional.pooling import factors
+from secondsight.functional.pooling import image_slices
 from secondsight.functional.pooling.factors import (
     Maps,
     covariances,
@@ -51,9 +51,13 @@ def log_likelihood(x, weights, means, loadings, noise) -> torch.Tensor:
     return (weights.log() + components.log_prob(x[:, None])).logsumexp(1)
 
 
+def set_mixture(layer: MFAFV | MFAFVNet, weights, means, loadings, noise) -> None:
+    layer.set_mixture(weights, means, noise, loadings)
+
+
 def pooling(mixture, **options) -> MFAFV:
     layer = MFAFV(D, codewords=N, factors=mixture[2].shape[2], **options).double()
-    layer.set_mixture(*mixture)
+    set_mixture(layer, *mixture)
     return layer
 
 
@@ -67,7 +71,7 @@ def test_log_joint_is_that_of_dense_gaussians():
 
 
 def test_moments_in_pieces_are_those_of_the_posteriors_both_ways(monkeypatch):
-    monkeypatch.setattr(factors, "PIECE", 2 * 6 * D)  # two images at a time
+    monkeypatch.setattr(image_slices, "NUMBERS", 2 * 6 * D)  # two images at a time
     weights, means, loadings, noise = mfa(0.5)
     x = draw(30, weights, means, loadings, noise).view(5, 6, D).requires_grad_()
     share = torch.rand(5, 6, dtype=torch.float64)
@@ -164,7 +168,7 @@ def test_information_is_the_variance_of_the_scores():
 def test_the_network_started_from_a_mixture_is_mfa_fv():
     mixture, x = mfa(), draw(30, *mfa()).view(3, 10, D)
     net = MFAFVNet(D, codewords=N, factors=F).double()
-    net.set_mixture(*mixture)
+    set_mixture(net, *mixture)
     torch.testing.assert_close(net(x), pooling(mixture)(x))
     assert not list(pooling(mixture).parameters())
     net(x)[:, 0].sum().backward()

@@ -1,88 +1,101 @@
-"""Hadamard low-rank bilinear pooling against its equations, alone and with a second input."""
+"""MLB against its authors' network, written out step by step, and models saved under its name before it had that."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from secondsight.errors import ConfigError, ShapeError
-from secondsight.functional.pooling.glimpses import attention
-from secondsight.pooling.hadamard import Hadamard
+import secondsight
+from secondsight.pooling.mlb import MLB
 
 
-def _by_loops(m: Hadamard, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """z of one image: x (l, d), y (l, e)."""
-    logits = torch.stack(
-        [
-            m.p_attention.T @ ((m.u_attention.T @ a).tanh() * (m.v_attention.T @ c).tanh())
-            for a, c in zip(x, y, strict=True)
+def authors(m: MLB, x: torch.Tensor) -> torch.Tensor:
+    """z of one image (l, d): the steps of the authors' network, one number after the other, without dropout.
+
+    Where the question enters, the location stands in for it in the attention, and the glimpse after that.
+    """
+    rank, g_count = m.map_weight.shape
+
+    def linear(v, weight, bias):
+        return [
+            sum(float(v[i]) * weight[i, j].item() for i in range(len(v))) + bias[j].item()
+            for j in range(weight.shape[1])
         ]
-    )
-    glimpses = []
-    for g in range(logits.shape[1]):
-        alpha = logits[:, g].exp() / logits[:, g].exp().sum()
-        glimpses.append(sum(w * (m.u.T @ a).tanh() * (m.v.T @ c).tanh() for w, a, c in zip(alpha, x, y, strict=True)))
-    return m.p.T @ torch.cat(glimpses)
+
+    def tanh(values):
+        return [float(torch.tensor(value, dtype=torch.float64).tanh()) for value in values]
+
+    logits = []  # a linear map, tanh, and the product with the question's; then one convolution to G maps
+    for location in x:
+        image = tanh(linear(location, m.attention_weight[:, :rank], m.attention_bias[:rank]))
+        question = tanh(linear(location, m.attention_weight[:, rank:], m.attention_bias[rank:]))
+        joint = [a * b for a, b in zip(image, question, strict=True)]
+        logits.append(linear(joint, m.map_weight, m.map_bias))
+    joined = []
+    for g in range(g_count):
+        weights = torch.tensor([row[g] for row in logits], dtype=torch.float64).softmax(0)
+        glimpse = [
+            sum(float(w) * float(location[i]) for w, location in zip(weights, x, strict=True))
+            for i in range(x.shape[1])
+        ]
+        image = tanh(linear(glimpse, m.glimpse_weight[g, :, :rank], m.glimpse_bias[g, :rank]))
+        question = tanh(linear(glimpse, m.glimpse_weight[g, :, rank:], m.glimpse_bias[g, rank:]))
+        joined += [a * b for a, b in zip(image, question, strict=True)]
+    return torch.tensor(linear(joined, m.out_weight, m.out_bias), dtype=torch.float64)
 
 
-def test_alone_it_multiplies_two_views_of_each_location():
-    pooling = Hadamard(4, 3, glimpses=2, rank=5, attention_rank=3).double()
+def random_biases(m: MLB) -> MLB:
+    with torch.no_grad():
+        for name, parameter in m.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_()
+    return m
+
+
+def test_it_is_the_authors_network():
+    pooling = random_biases(MLB(4, 3, glimpses=2, rank=5).double())
     x = torch.randn(2, 6, 4, dtype=torch.float64)
-    expected = torch.stack([_by_loops(pooling, image, image) for image in x])
-    torch.testing.assert_close(pooling(x), expected)
-
-
-def test_a_question_meets_every_location():
-    pooling = Hadamard(4, 3, glimpses=2, rank=5, attention_rank=3, other_dim=7).double()
-    x, question = torch.randn(2, 6, 4, dtype=torch.float64), torch.randn(2, 7, dtype=torch.float64)
-    expected = torch.stack([_by_loops(pooling, image, q.expand(6, -1)) for image, q in zip(x, question, strict=True)])
-    torch.testing.assert_close(pooling(x, y=question), expected)
-    torch.testing.assert_close(pooling(x, y=question[:, None].expand(-1, 6, -1)), expected)
-    torch.testing.assert_close(pooling.local(x, y=question).sum(1), expected)
+    expected = torch.stack([authors(pooling, image) for image in x])
+    torch.testing.assert_close(pooling(x).detach(), expected)
 
 
 def test_attention_adds_up_to_one_over_the_real_locations():
-    pooling, x = Hadamard(4, 3), torch.randn(2, 6, 4)
+    pooling, x = random_biases(MLB(4, 3)), torch.randn(2, 6, 4)
     mask = torch.tensor([[True] * 6, [True, True, False, True, False, False]])
     weights = pooling.attend(x, mask)
-    assert weights.shape == (2, 6, 2)
     torch.testing.assert_close(weights.sum(1), torch.ones(2, 2))
     assert (weights[~mask] == 0).all()
 
 
-def test_attention_over_nothing_is_zero_with_finite_gradients():
-    logits = torch.randn(1, 3, 2, requires_grad=True)
-    weights = attention(logits, torch.zeros(1, 3, dtype=torch.bool))
-    weights.sum().backward()
-    assert not weights.any()
-    assert logits.grad is not None
-    assert not logits.grad.any()
-
-
-def test_a_masked_second_input_may_hold_anything():
-    pooling, x, mask = (
-        Hadamard(4, 3, other_dim=2),
-        torch.randn(1, 5, 4),
-        torch.tensor([[True, True, True, False, False]]),
-    )
-    y = torch.randn(1, 5, 2)
-    y[~mask] = float("nan")
-    torch.testing.assert_close(pooling(x, mask, y=y), pooling(x[:, :3], y=y[:, :3]))
+def test_biases_say_nothing_of_an_image_without_locations():
+    pooling = random_biases(MLB(4, 3))
+    mask = torch.tensor([[False] * 5, [True] * 5])
+    z = pooling(torch.randn(2, 5, 4), mask)
+    assert (z[0] == 0).all()
+    assert (z[1] != 0).any()
+    assert (pooling(torch.randn(2, 0, 4)) == 0).all()
 
 
 def test_fit_brings_features_of_any_size_into_the_bend_of_the_tanh():
-    pooling, x = Hadamard(16, 3), 50 * torch.randn(4, 30, 16)
+    pooling, x = MLB(16, 3, glimpses=3), 50 * torch.randn(60, 30, 16)
     pooling.fit(x)
-    for weight in (pooling.u, pooling.v, pooling.u_attention, pooling.v_attention):
-        assert (x @ weight).square().mean().item() == pytest.approx(1, rel=0.01)
+    assert (x @ pooling.attention_weight).square().mean().item() == pytest.approx(1, rel=0.05)
+    seen = torch.einsum("blg,bld->bgd", pooling.attend(x), x)
+    inside = torch.einsum("bgd,gdr->bgr", seen, pooling.glimpse_weight)
+    torch.testing.assert_close(inside.square().mean((0, 2)), torch.ones(3), rtol=0.01, atol=0)
 
 
-def test_names_and_options():
-    assert Hadamard.from_name("mlb-4", in_dim=8, out_dim=3).p_attention.shape[1] == 4
-    assert Hadamard.from_name("mlb", in_dim=8, out_dim=3, rank=6).u.shape == (8, 6)
-    with pytest.raises(ConfigError, match="mlb-2-3"):
-        Hadamard.from_name("mlb-2-3", in_dim=8, out_dim=3)
-    with pytest.raises(ConfigError, match="attention_rank"):
-        Hadamard(8, 3, attention_rank=0)
-    with pytest.raises(ShapeError, match="second input"):
-        Hadamard(8, 3)(torch.randn(2, 5, 8), y=torch.randn(2, 7))
+def test_a_model_saved_as_mlb_before_loads_as_hadamard_and_gives_the_same(tmp_path):
+    images = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8)
+    build = {"backbone": "efficientnet-lite0", "weights": None, "reduce": 8, "dim": 6}
+    model = secondsight.Embedder.build(**build, pooling="hadamard-3", pooling_options={"rank": 5}).eval()
+    model.save(tmp_path / "old")
+    text = (tmp_path / "old" / "config.toml").read_text()
+    (tmp_path / "old" / "config.toml").write_text(text.replace('"hadamard-3"', '"mlb-3"'))
+    loaded = secondsight.load(tmp_path / "old")
+    with torch.no_grad():
+        assert torch.equal(loaded(images), model(images))
+    fresh = secondsight.Embedder.build(**build, pooling="mlb-3", pooling_options={"rank": 5}).eval()
+    fresh.save(tmp_path / "new")
+    with torch.no_grad():
+        assert torch.equal(secondsight.load(tmp_path / "new")(images), fresh(images))

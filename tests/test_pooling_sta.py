@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from secondsight.errors import ConfigError, DataError, ShapeError
-from secondsight.functional.pooling.codeword_tensors import half
 from secondsight.functional.pooling.shifts import half_plane, own_pair_tensors, pair_tensors, shift_sum, spread
+from secondsight.functional.pooling.triangle import upper_triangle
 from secondsight.pooling.sta import ISTA, STA
 from secondsight.pooling.vlat import VLAT
 
@@ -90,7 +90,9 @@ def test_ista_with_the_zero_shift_alone_is_vlat():
     vlat = VLAT(D, codewords=N, dim=P, normalise="none").double()
     vlat.fit(data())
     t = ista(x, grid=GRID).view(3, N, N, P, P)
-    torch.testing.assert_close(half(t.diagonal(dim1=1, dim2=2).permute(0, 3, 1, 2)).flatten(1), vlat(x))
+    torch.testing.assert_close(
+        upper_triangle(t.diagonal(dim1=1, dim2=2).permute(0, 3, 1, 2), isometric=True).flatten(1), vlat(x)
+    )
     assert (t[:, ~torch.eye(N, dtype=torch.bool)] == 0).all()
 
 
@@ -192,3 +194,31 @@ def test_an_output_of_the_papers_size_is_allowed_and_a_larger_one_is_refused():
     assert STA(256, codewords=8, dim=56).out_dim == 200_704
     with pytest.raises(ConfigError, match="262,144"):
         STA(256, codewords=8, dim=128)
+
+
+def test_the_authors_form_is_an_option():
+    """What follows the tensors in the author's code: two matrices, a power, columns of length 1, all of it stacked."""
+    shifts = [(0, 0), (1, 0), (2, 0)]  # down the rows
+    pooling, x = fitted(STA, shifts=shifts, normalise="power-across", power=0.1), data(3)
+    z = pooling(x, grid=GRID)
+    for image, t in enumerate(naive(x, pooling)):
+        same = torch.stack([t[i, i].flatten() for i in range(N)])
+        other = torch.stack([t[i, j].flatten() for i in range(N) for j in range(N) if i != j])
+        parts = []
+        for rows in (same, other):
+            rows = rows.sign() * rows.abs() ** 0.1
+            lengths = rows.square().sum(0).sqrt()
+            parts.append(rows / lengths.where(lengths > 0, 1))
+        expected = torch.zeros(N, N, P * P, dtype=x.dtype)
+        for i in range(N):
+            expected[i, i] = parts[0][i]
+        for (i, j), row in zip(((i, j) for i in range(N) for j in range(N) if i != j), parts[1], strict=True):
+            expected[i, j] = row
+        torch.testing.assert_close(z[image], (expected / expected.norm()).flatten(), atol=1e-6, rtol=1e-5)
+
+
+def test_the_authors_norm_has_finite_gradients_where_a_codeword_is_absent():
+    pooling, x = fitted(STA, normalise="power-across"), data(1)[:, :1].expand(1, L, D).clone().requires_grad_()
+    pooling(x, grid=GRID).sum().backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()

@@ -261,7 +261,7 @@ def test_ends_learn_at_their_own_rate_and_what_has_none_stays_as_fitted():
     section = OptimizerSection(lr=1e-4, head_lr=0.0, end_lr=2e-2, proxy_lr=1e-2)
     optimizer = optimisers.build(model, loss, section)
     assert {group["name"]: group["base_lr"] for group in optimizer.param_groups} == {"ends": 2e-2, "proxies": 1e-2}
-    assert {id(p) for p in model.parameters() if p.requires_grad} == {id(p) for p in model.pooling.ends()}
+    assert {id(p) for p in model.parameters() if p.requires_grad} == {id(p) for p in model.pooling.readout_parameters()}
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     loss(model.pool(torch.rand(4, 9, 512)), torch.tensor([0, 0, 1, 1])).backward()
     optimizer.step()

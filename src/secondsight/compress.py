@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from secondsight.data import ImageSet
 from secondsight.embed import features
 from secondsight.errors import ConfigError
-from secondsight.functional.pooling.compression import principal_axes, share_projectors
+from secondsight.functional.pooling.compression import share_projectors
 from secondsight.model import Embedder, ModelConfig
 from secondsight.pooling import JCF, Average, Bilinear, Projected
 from secondsight.pooling.contract import Grid
-from secondsight.pooling.mixing import Linear
+from secondsight.pooling.mixers import Linear
+from secondsight.pooling.principal import main_directions
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,8 @@ def _truncate(model: Embedder, k: int, sample: Sample) -> Embedder:
         raise ConfigError(f"the model gives {model.dim} numbers per image; keep between 1 and {model.dim - 1}, got {k}")
     if model.config.normalise:
         raise ConfigError("a model whose parts are normalised apart cannot be cut to principal axes of the whole")
-    axes = principal_axes(sample.pooled(model), k)
+    z = sample.pooled(model)
+    axes = main_directions(z.double(), k).to(z)
     weight = _last_linear_map(model)
     if weight is None:
         # z_i is a product of two factors, and a mixture of products is not one: the axes stay a map of their own.

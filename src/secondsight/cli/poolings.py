@@ -10,36 +10,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-SHOWN = {
-    "average": (["average"], "mean, then a linear map: the first-order baseline"),
-    "max": (["max"], "maximum a channel (MAC), projected"),
-    "gem": (["gem"], "generalised mean, its power learned, projected"),
-    "bp": (["bp", "bp-4"], "all products of two channels; N: by codeword"),
-    "cbp-ts": (["cbp-ts-8192"], "bp sketched by FFT (Tensor Sketch) to N numbers"),
-    "cbp-rm": (["cbp-rm-8192"], "bp sketched by random signs (Random Maclaurin)"),
-    "lrbp": (["lrbp"], "low-rank bilinear scores, with a hinge classifier"),
-    "fbn": (["fbn"], "linear term plus ‖Fx‖², with DropFactor"),
-    "mlb": (["mlb"], "Hadamard low-rank product under attention glimpses"),
-    "grassmann": (["grassmann"], "the subspace that an image's features span"),
-    "grassmann-full": (["grassmann-full"], "the same, its whole projector UUᵀ"),
-    "mpn-cov": (["mpn-cov"], "square root of the covariance, by eigenvectors"),
-    "isqrt-cov": (["isqrt-cov"], "square root of the covariance, by Newton–Schulz"),
-    "vlad": (["vlad-32"], "residuals to k-means centres"),
-    "netvlad": (["netvlad-32"], "VLAD with a learned soft assignment"),
-    "fisher": (["fisher-16"], "Fisher vector of a diagonal Gaussian mixture"),
-    "fishernet": (["fishernet-16"], "Fisher vector, learned end to end"),
-    "mfa-fv": (["mfa-fv-8-8"], "Fisher vector of a mixture of factor analysers"),
-    "mfafvnet": (["mfafvnet-8-8"], "the same, learned end to end"),
-    "vlat": (["vlat-16"], "second-order residuals to k-means centres"),
-    "sta": (["sta-4"], "correlations of neighbouring locations, by codeword"),
-    "ista": (["ista-4"], "STA with the improved projection"),
-    "jcf": (
-        ["jcf", "jcf-4", "jcf-16-4", "jcf-32", "jcf-32-8"],
-        "joint codebook and factorisation: N codewords, R projectors",
-    ),
-}
-"""Family → the names to show and what it is, in a line. Any other numbers work too."""
-
 
 def poolings(
     as_json: bool = typer.Option(False, "--json", help="One JSON list, for machines."),
@@ -69,7 +39,8 @@ def poolings(
 
     A name carries its numbers: [bold]jcf-32-8[/] is JCF with 32 codewords that share 8 projectors; any others work too.
     Parameters and GFLOPs include the reduction of the channels and the projection to [bold]--dim[/]; the defaults are
-    those of the paper's ablation table (ResNet-50).
+    those of the paper's ablation table (ResNet-50). [bold]ista[/] is our reading of an abstract: more of its paper
+    could not be had.
 
     [bold]--compare DATA[/] trains every pooling on the same frozen features with the same budget, judges it on held-out
     classes, and writes results.jsonl, table.md and plot.svg to [bold]--out[/]. It goes on where it was stopped.
@@ -79,7 +50,9 @@ def poolings(
             compare, only, out, seeds, backbone=backbone, weights=weights, epochs=epochs, lr=lr, dim=dim, fold=fold
         )
         return
-    rows = [_row(name, channels, reduce, dim, locations) for names, _ in SHOWN.values() for name in names]
+    from secondsight.pooling.listing import listing  # loads torch: here, not at `secondsight --help`
+
+    rows = listing(channels=channels, reduce=reduce, dim=dim, locations=locations)
     if as_json:
         typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
         return
@@ -104,17 +77,19 @@ def poolings(
     console.print(table)
     console.print(
         f"\n[dim]{channels} channels at {locations} locations, reduced to {min(reduce, channels)}; multiply-add = 2."
-        "\nnative: numbers before the projection to the output size. local: exact contributions of locations.[/]",
+        "\nnative: numbers before the projection to the output size. local: a sum over locations."
+        "\nPapers, and what each pooling expects: --json.[/]",
         highlight=False,
     )
 
 
 def _compare(data: str, only: list[str] | None, out: Path, seeds: int, **budget) -> None:
     from secondsight import comparison
+    from secondsight.pooling.listing import names
 
-    names = only or [names[-1] for names, _ in SHOWN.values()] + ["jcf", "jcf-32"]
+    chosen = only or [some[-1] for some in names().values()] + ["jcf", "jcf-32"]
     console = Console(stderr=True)
-    entries, given = comparison.entries(names), comparison.Budget(data=data, **budget)
+    entries, given = comparison.entries(chosen), comparison.Budget(data=data, **budget)
     try:
         outcomes = comparison.compare(entries, given, out, seeds=seeds, say=console.print)
     except KeyboardInterrupt:
@@ -131,25 +106,3 @@ def _compare(data: str, only: list[str] | None, out: Path, seeds: int, **budget)
         table.add_row(row["title"], f"{row['recall']:.1f}", spread, start, *cost)
     Console().print(table)
     console.print(f"[dim]{out / comparison.RESULTS}, {comparison.TABLE}, {comparison.PLOT}[/]")
-
-
-def _row(name: str, channels: int, reduce: int, dim: int, locations: int) -> dict:
-    import torch  # loads here, not at `secondsight --help`
-
-    from secondsight.pooling import POOLINGS, build, family
-
-    cls = POOLINGS[family(name)]
-    reduced = channels if cls.takes_all_channels else min(reduce, channels)
-    with torch.device("meta"):
-        pool = build(name, in_dim=reduced, out_dim=dim)
-    reduction = 0 if cls.takes_all_channels else channels * reduced
-    return {
-        "name": name,
-        "family": family(name),
-        "parameters": reduction + sum(p.numel() for p in pool.parameters()),
-        "native": getattr(pool, "pooling", pool).out_dim,
-        "output": pool.out_dim,
-        "gflops": (2 * locations * reduction + pool.flops(locations)) / 1e9,
-        "additive": pool.additive,
-        "summary": SHOWN[family(name)][1],
-    }

@@ -62,11 +62,6 @@ class Loss(nn.Module):
         self.classes = classes
 
     @property
-    def proxies(self) -> nn.Parameter | None:
-        """One learnt vector a class, for the losses that have them: give it its own learning rate."""
-        return None
-
-    @property
     def parts(self) -> tuple[Part, ...]:
         """How the embedding is put together at test time; empty where it is used as it is."""
         return ()

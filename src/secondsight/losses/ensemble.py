@@ -8,7 +8,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from secondsight.errors import ConfigError, UnknownName
-from secondsight.functional.losses.boosting import boosted_deviance, cascaded_contrastive, co_activation
+from secondsight.functional.losses.boosting import (
+    boosted_deviance,
+    cascaded_contrastive,
+    co_activation,
+    hard_negative_contrastive,
+)
 from secondsight.functional.losses.pairs import unit
 from secondsight.losses.contract import Expects, Loss, Part, cut, require_positive
 
@@ -18,6 +23,10 @@ class HDC(Loss):
 
     Kept from the paper: the cascade, its fractions, the contrastive loss, the joined unit vectors at test time.
     Simplified: the heads are parts of one embedding, where the paper taps the network at rising depth.
+
+    ``form="authors"`` is the value of the authors' layer, which is no cascade: squared distances, all positive pairs,
+    head k's own hardest h_k of all negative ones, and one mean over both. (Its gradient there counts every negative
+    pair once, not twice, and is divided by the share of triplets in the right order; here it is that of the value.)
     """
 
     name = "hdc"
@@ -32,16 +41,19 @@ class HDC(Loss):
         fractions: tuple[float, ...] = (1.0, 0.5, 0.2),
         sizes: tuple[int, ...] | None = None,
         margin: float = 1.0,
+        form: Literal["cascade", "authors"] = "cascade",
     ):
         super().__init__(dim=dim, classes=classes)
         require_positive(self.name, margin=margin)
+        if form not in ("cascade", "authors"):
+            raise UnknownName("form of hdc", form, ("cascade", "authors"))
         if not fractions or not all(0 < fraction <= 1 for fraction in fractions):
             raise ConfigError(f"hdc: fractions must be one or more numbers in (0, 1], got {fractions}")
         if sizes is not None and len(sizes) != len(fractions):
             raise ConfigError(f"hdc: {len(sizes)} sizes for {len(fractions)} fractions; each head needs one of both")
         self.fractions = tuple(fractions)
         self.sizes = cut(self.name, dim, sizes, (1,) * len(fractions))
-        self.margin = margin
+        self.margin, self.form = margin, form
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -49,14 +61,17 @@ class HDC(Loss):
 
     def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
         heads = [unit(head) for head in z.split(list(self.sizes), dim=1)]
-        return cascaded_contrastive(heads, labels, fractions=self.fractions, margin=self.margin)
+        compute = cascaded_contrastive if self.form == "cascade" else hard_negative_contrastive
+        return compute(heads, labels, fractions=self.fractions, margin=self.margin)
 
 
 class BIER(Loss):
     """Boosting independent embeddings robustly: learner m + 1 weighs pairs by what learners 1…m still get wrong.
 
     ``boosting="shrinkage"`` adds ``shrinkage`` times what each learner says, as the authors' code; ``"paper"`` averages
-    with η_m = 2/(m + 1), as the paper.
+    with η_m = 2/(m + 1), as the paper. ``self_pairs=True`` divides the positives as the authors' code, by their number
+    and that of the batch's pairs of an image with itself; the default is their mean, n/(n − 1) times as much with n
+    images a class.
 
     Kept from the paper: the learners and their growing sizes, binomial deviance, the boosted weights, the activation
     loss, the scaled parts at test time. Simplified: the activation loss sees the batch's embeddings, not the weights
@@ -79,6 +94,7 @@ class BIER(Loss):
         alpha: float = 2.0,
         beta: float = 0.5,
         cost: float = 25.0,
+        self_pairs: bool = False,
     ):
         super().__init__(dim=dim, classes=classes)
         require_positive(self.name, alpha=alpha, cost=cost, shrinkage=shrinkage)
@@ -86,7 +102,7 @@ class BIER(Loss):
             raise UnknownName("way of boosting", boosting, ("shrinkage", "paper"))
         self.sizes = cut(self.name, dim, sizes, (96, 160, 256))
         self.shrinkage, self.diversity = (shrinkage if boosting == "shrinkage" else None), diversity
-        self.alpha, self.beta, self.cost = alpha, beta, cost
+        self.alpha, self.beta, self.cost, self.self_pairs = alpha, beta, cost, self_pairs
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -101,5 +117,6 @@ class BIER(Loss):
             beta=self.beta,
             cost=self.cost,
             shrinkage=self.shrinkage,
+            self_pairs=self.self_pairs,
         )
         return loss + self.diversity * co_activation(learners) if self.diversity else loss

@@ -21,7 +21,8 @@ class HTL(Loss):
     d_H is the distance at which the classes of a and n merge in the tree, s the mean distance inside the class of a.
     ``on_epoch`` rebuilds the tree and ``neighbours``, the nearest classes of each class, which the sampler is to put
     into a batch together (anchor-neighbour sampling); −1 where there is none. Before the first ``on_epoch``
-    the margin is β.
+    the margin is β. That distances are squared, and that the mean is over all triplets, is our reading of the paper; no
+    code of the authors' was found to check it against.
     """
 
     name = "htl"

@@ -16,6 +16,8 @@ from secondsight.losses.contract import Expects, Loss, require_positive
 class NPair(Loss):
     """mean over positive pairs (a, p) of log(1 + Σ_n e^{⟨a, n⟩ − ⟨a, p⟩}) + l2 · mean |z|².
 
+    TensorFlow's ``npairs_loss`` weighs the second term by λ/2 (0.002 there): ``l2 = 0.001`` is its default.
+
     ``pairs="all"``: every ordered positive pair of the batch, n over all images of other classes. ``pairs="one"``: the
     paper's N pairs, the first two images of each class, n over the second images of the other classes; further images
     are not looked at. Dot products, not cosines: cosines lie in [−1, 1], where the loss can hardly fall. ``length``

@@ -28,10 +28,6 @@ class ProxyNCA(Loss):
         self.scale = scale
         self.weight = nn.Parameter(torch.randn(classes, dim))
 
-    @property
-    def proxies(self) -> nn.Parameter:
-        return self.weight
-
     def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
         self.check_range(labels)
         s = unit(z) @ unit(self.weight.to(z.dtype)).T
@@ -59,10 +55,6 @@ class ProxyAnchor(Loss):
         # Only directions count, but a step of the optimiser turns a short vector further: the authors' learning rates
         # go with the authors' lengths.
         nn.init.kaiming_normal_(self.weight, mode="fan_out")
-
-    @property
-    def proxies(self) -> nn.Parameter:
-        return self.weight
 
     def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
         self.check_range(labels)

@@ -19,21 +19,24 @@ from secondsight.losses.ranking import SmoothAP
 from secondsight.losses.triplet import SemiHard, Triplet
 
 LOSSES: dict[str, type[Loss]] = {
-    "triplet": Triplet,
-    "semihard": SemiHard,
-    "contrastive": Contrastive,
-    "lifted": Lifted,
-    "binomial": Binomial,
-    "histogram": Histogram,
-    "npair": NPair,
-    "margin": Margin,
-    "proxy-nca": ProxyNCA,
-    "proxy-anchor": ProxyAnchor,
-    "multi-similarity": MultiSimilarity,
-    "smooth-ap": SmoothAP,
-    "hdc": HDC,
-    "bier": BIER,
-    "htl": HTL,
+    loss.name: loss
+    for loss in (
+        Triplet,
+        SemiHard,
+        Contrastive,
+        Lifted,
+        Binomial,
+        Histogram,
+        NPair,
+        Margin,
+        ProxyNCA,
+        ProxyAnchor,
+        MultiSimilarity,
+        SmoothAP,
+        HDC,
+        BIER,
+        HTL,
+    )
 }
 
 

@@ -19,6 +19,7 @@ from secondsight.errors import ConfigError, DataError, WeightsError
 from secondsight.model import origin
 from secondsight.model.config import FORMAT, ModelConfig
 from secondsight.model.embedder import Embedder, digest
+from secondsight.pooling.names import saved_name
 from secondsight.strict_toml import read, validate
 
 CONFIG, WEIGHTS, ORIGIN = "config.toml", "model.safetensors", "origin.json"
@@ -54,7 +55,9 @@ def load(directory: str | Path, *, device: str | torch.device = "cpu") -> Embedd
     path = folder / WEIGHTS
     try:
         with safe_open(path, framework="pt") as file:
-            _check_fits(config, {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}, path)  # noqa: SIM118
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            config = config.model_copy(update={"pooling": saved_name(config.pooling, shapes)})
+            _check_fits(config, shapes, path)
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             stored = (file.metadata() or {}).get("fingerprint")
     except (SafetensorError, OSError, ValueError) as error:

@@ -65,7 +65,7 @@ class Embedder(nn.Module):
             options = {**config.backbone_options, "freeze": config.freeze, "freeze_norm": config.freeze_norm}
             backbone = backbones.build(config.backbone, weights=config.weights, **options)
         reduction, channels = None, backbone.out_dim
-        if config.reduce and not POOLINGS[family(config.pooling)].takes_all_channels:
+        if config.reduce and not POOLINGS[family(config.pooling)].skips_reduction:
             channels = config.reduce
             reduction = Reduction(
                 backbone.out_dim,
@@ -136,7 +136,7 @@ class Embedder(nn.Module):
         known = {}
         if self.reduction is not None:
             self.reduction.fit(features, seed=seed)
-            if self.pooling.wants_channels:
+            if self.pooling.fit_takes_channels:
                 known["channels"] = self.reduction.weight.detach().T
         self.pooling.fit(_Mapped(features, self.reduced), grid=grid, seed=seed, **known)
 

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, ShapeError
 from secondsight.pooling.contract import Features
-from secondsight.pooling.fitting import chunks, sample
+from secondsight.pooling.feature_samples import sample
+from secondsight.pooling.principal import main_directions
 
 
 class Reduction(nn.Module):
@@ -46,23 +47,16 @@ class Reduction(nn.Module):
 
     @torch.no_grad()
     def fit(self, features: Features, *, seed: int = 0) -> None:
-        """W = the directions of most energy, by an uncentred SVD: centring would remove the mean direction, which lets
-        a second-order layer carry first-order information; with nothing to reduce, the channels as they are. Then m =
-        the mean norm after W.
+        """W = the directions of most energy, or the channels as they are with nothing to reduce; then m = the mean norm
+        after W.
         """
         if self.in_dim == self.out_dim:
             nn.init.eye_(self.weight)
         else:
-            self._fit_axes(features)
+            axes = main_directions(features, self.out_dim)
+            self.weight[:, : axes.shape[1]].copy_(axes)
         points = sample(features, 20_000, seed=seed).to(self.weight)
         self.mean_norm.copy_((points @ self.weight).norm(dim=1).mean().clamp_min(1e-6))
-
-    def _fit_axes(self, features: Features) -> None:
-        moment = torch.zeros(self.in_dim, self.in_dim, dtype=torch.float64)
-        for chunk in chunks(features):
-            moment += (chunk.T @ chunk).to(moment)
-        vectors = torch.linalg.eigh(moment).eigenvectors.flip(1)  # most energy first
-        self.weight[:, : vectors.shape[1]].copy_(vectors[:, : self.out_dim])
 
     def extra_repr(self) -> str:
         return f"in_dim={self.in_dim}, out_dim={self.out_dim}, norm_exponent={self.exponent.item():.3g}"

@@ -13,13 +13,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from secondsight.errors import ConfigError, ShapeError
+from secondsight.errors import ConfigError
 from secondsight.functional.pooling.bilinear import bilinear_local, outer_sum_by_codeword
+from secondsight.functional.pooling.locations import location_count
 from secondsight.functional.pooling.normalise import sqrt_l2
-from secondsight.pooling.codewords import Codewords
+from secondsight.pooling.codebook import Codebook
 from secondsight.pooling.contract import Features, Grid, Pooling
-from secondsight.pooling.fitting import sample
-from secondsight.pooling.naming import numbers
+from secondsight.pooling.feature_samples import sample
 
 
 class Bilinear(Pooling):
@@ -29,12 +29,17 @@ class Bilinear(Pooling):
         in_dim: d, the size of a local feature.
         out_dim: D; must be N·d² with ``projected=False``.
         codewords: N; None for no codebook.
-        assign, scale, learn_scale, straight_through: See ``Codewords``.
+        assign, scale, learn_scale, straight_through: See ``Codebook``.
         root: Lin's normalisation of the statistics before the projection: mean over locations, signed square root, ℓ2.
             Not additive any more.
         projected: False returns the statistics themselves, N·d² numbers.
     """
 
+    family = "bp"
+    summary = "all products of two channels; N: by codeword"
+    paper = "Lin, RoyChowdhury, Maji, ICCV 2015"
+    name_options = ("codewords",)
+    examples = ("bp", "bp-4")
     additive = True
 
     def __init__(
@@ -57,10 +62,10 @@ class Bilinear(Pooling):
                 f"unprojected bilinear pooling gives N·d² = {n * in_dim**2} numbers, out_dim is {out_dim}"
             )
         self.codewords, self.root = codewords, root
-        self.additive = not root  # pyright: ignore[reportAttributeAccessIssue]  (an option decides it here)
+        self.additive = not root
         self.codebook = None
         if codewords is not None:
-            self.codebook = Codewords(
+            self.codebook = Codebook(
                 in_dim,
                 codewords,
                 assign=assign,
@@ -71,11 +76,6 @@ class Bilinear(Pooling):
         self.weight = nn.Parameter(torch.empty(n, in_dim, in_dim, out_dim)) if projected else None
         self.reset_projection()
 
-    @classmethod
-    def from_name(cls, name: str, *, in_dim: int, out_dim: int, **options) -> Bilinear:
-        codewords, *_ = [*numbers(name, "bp", ["codewords"]), None]
-        return cls(in_dim, out_dim, codewords=codewords, **options)
-
     @torch.no_grad()
     def reset_projection(self) -> None:
         """z of one unit-norm location gets variance σ² ‖h‖²: σ² = 1 / E‖h‖², measured on random directions."""
@@ -85,43 +85,26 @@ class Bilinear(Pooling):
         self.weight.normal_(std=self._assign(x, None).square().sum(-1).mean().rsqrt().item())
 
     def forward(
-        self,
-        x: Float[Tensor, "b l d"],
-        mask: Bool[Tensor, "b l"] | None = None,
-        *,
-        y: Float[Tensor, "b l d"] | None = None,
-        grid: Grid | None = None,
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b out"]:
-        """``y``: the second stream's features; ``x`` when None."""
-        x, y, h = self._inputs(x, mask, y)
-        s = outer_sum_by_codeword(x, y, h).flatten(1)
+        x = self.checked(x, mask)
+        s = outer_sum_by_codeword(x, self._assign(x, mask)).flatten(1)
         if self.root:
-            count = max(1, x.shape[1]) if mask is None else mask.sum(1, keepdim=True).clamp_min(1)
-            s = sqrt_l2(s / count)
+            s = sqrt_l2(s / location_count(x, mask))
         return s if self.weight is None else s @ self.weight.flatten(0, 2)
 
     def local(
-        self,
-        x: Float[Tensor, "b l d"],
-        mask: Bool[Tensor, "b l"] | None = None,
-        *,
-        y: Float[Tensor, "b l d"] | None = None,
-        grid: Grid | None = None,
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b l out"]:
         if self.root:
             raise ConfigError(
                 "bilinear pooling with root=True is not a sum over locations; use root=False for local contributions"
             )
-        x, y, h = self._inputs(x, mask, y)
-        if self.weight is None:
-            return torch.einsum("bln,bld,ble->blnde", h, x, y).flatten(2)
-        return bilinear_local(x, y, h, self.weight)
-
-    def _inputs(self, x: Tensor, mask: Tensor | None, y: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         x = self.checked(x, mask)
-        if y is not None and y.shape != x.shape:
-            raise ShapeError(f"the second stream {tuple(y.shape)} must have the first one's shape {tuple(x.shape)}")
-        return x, x if y is None else self.checked(y, mask), self._assign(x, mask)
+        h = self._assign(x, mask)
+        if self.weight is None:
+            return torch.einsum("bln,bld,ble->blnde", h, x, x).flatten(2)
+        return bilinear_local(x, h, self.weight)
 
     def _assign(self, x: Tensor, mask: Tensor | None) -> Float[Tensor, "b l n"]:
         if self.codebook is None:

@@ -1,171 +1,134 @@
-"""What the codebook poolings share: names, bounds on the output, fitting state, and the order of the steps."""
+"""A codebook and the way features are assigned to it: the h(x) of the paper."""
 
 from __future__ import annotations
 
-import sys
-from abc import abstractmethod
-from typing import ClassVar
+import re
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from secondsight.errors import ConfigError, RunError, ShapeError, UnknownName
-from secondsight.functional.pooling.blocks import BLOCK_NORMALISATIONS, normalise_blocks
-from secondsight.functional.pooling.full_precision import full_precision
-from secondsight.pooling.contract import Features, Grid, Pooling
-from secondsight.pooling.em import Mixture, fit_mixture
-from secondsight.pooling.fitting import sample
-from secondsight.pooling.naming import numbers
-
-MAX_OUT_DIM = 2**18
-"""A wider output is refused: its projection to 512 dimensions alone would hold more than 134 million weights."""
-
-FIT_POINTS = 2**17
-"""Local features that a fit looks at, drawn from the whole stream with equal chances (128 MB at d = 256); 0 is all."""
+from secondsight.errors import ConfigError
+from secondsight.functional.pooling import assignment
+from secondsight.pooling.contract import Features
+from secondsight.pooling.feature_samples import kmeans, sample
 
 
-FLOOR = 1.0
-"""The least variance of a fitted Gaussian, as a part of the mean variance within clusters.
+class Assigned(NamedTuple):
+    """h(x): weights over all codewords, or (sparse) over the k that ``which`` names."""
 
-Maximum likelihood gives the background of photographs components so narrow that dividing by their deviations drowns
-everything else: on CUB with EfficientNet-Lite0 features, a floor of 1 gains 28 points of Recall@1 over one of 0.001.
-"""
+    weights: Float[Tensor, "b l k"]
+    which: Int[Tensor, "b l k"] | None
+
+    def dense(self, codewords: int) -> Float[Tensor, "b l n"]:
+        if self.which is None:
+            return self.weights
+        zeros = self.weights.new_zeros(*self.weights.shape[:-1], codewords)
+        return zeros.scatter(-1, self.which, self.weights)
+
+    def weighed(self, gains: Float[Tensor, " n"] | None) -> Assigned:
+        """g_n h_n(x)."""
+        if gains is None:
+            return self
+        return Assigned(self.weights * (gains if self.which is None else gains[self.which]), self.which)
+
+    def thinned(self, kept: Float[Tensor, "b 1 n"]) -> Assigned:
+        """What was drawn for each codeword of an image, 0 or 1 / (1 − dropout), times its weight."""
+        chosen = kept if self.which is None else kept.expand(-1, self.which.shape[1], -1).gather(2, self.which)
+        return Assigned(self.weights * chosen, self.which)
+
+    def masked(self, mask: Tensor | None) -> Assigned:
+        """With h(x) = 0 at locations that are not real: they then add nothing, whatever is computed from h."""
+        if mask is None:
+            return self
+        return Assigned(self.weights.masked_fill(~mask[..., None], 0), self.which)
 
 
-class Codebook(Pooling):
-    """A pooling whose output is a sum over locations, one or more blocks for every codeword, and a normalisation of it.
+class Codebook(nn.Module):
+    """N codewords; ``forward(x)`` assigns every local feature to them.
 
-    Subclasses give ``sums`` (the blocks of an image) and ``terms`` (what each location adds to them).
+    Args:
+        in_dim: d, the size of a local feature.
+        count: N.
+        assign: ``"soft"``, ``"hard"`` or ``"top-k"`` with a number for k, e.g. ``"top-4"``.
+        scale: Inverse temperature of the softmax; 1.0 is the paper's literal reading (and nearly uniform).
+        learn_scale: Whether ``scale`` is trained (through its logarithm, so that it stays positive).
+        straight_through: For hard assignment: let the codewords learn through the gradient of the soft assignment.
+            Training then needs all N projections; without it, and in evaluation, only the assigned one is computed.
+        gains: Learn how much each codeword counts, h_n ← g_n h_n with g = 1 to begin with. It adds nothing that
+            projectors could not say (U_n ← g_n U_n); it says it in N numbers, which few classes can teach.
     """
 
-    compact = False
-
-    family: ClassVar[str]
-    """The name in recipes and papers, e.g. ``vlad``."""
-
-    numbers: ClassVar[tuple[str, ...]] = ("codewords",)
-    """The options that the integers behind the name stand for: ``vlad-64`` is ``codewords=64``."""
-
-    learned: ClassVar[bool] = False
-    """Whether the codebook is a set of parameters (which start at random) or must be fitted before use."""
+    log_gains: nn.Parameter | None
 
     def __init__(
-        self, in_dim: int, blocks: tuple[int, int], *, normalise: str, power: float = 0.5, fit_points: int = FIT_POINTS
+        self,
+        in_dim: int,
+        count: int,
+        *,
+        assign: str = "soft",
+        scale: float = 16.0,
+        learn_scale: bool = True,
+        straight_through: bool = True,
+        gains: bool = False,
     ):
-        out_dim = blocks[0] * blocks[1]
-        if out_dim > MAX_OUT_DIM:
-            raise ConfigError(
-                f"{self.family}: {blocks[0]:,} blocks of {blocks[1]:,} make {out_dim:,} dimensions of in_dim {in_dim}; "
-                f"at most {MAX_OUT_DIM:,}: take fewer {' or '.join(self.numbers)}, or reduce the features first"
-            )
-        super().__init__(in_dim, max(out_dim, 1))
-        if normalise not in BLOCK_NORMALISATIONS:
-            raise UnknownName("normalisation", normalise, BLOCK_NORMALISATIONS)
-        if not 0 < power <= 1:
-            raise ConfigError(f"{self.family}: power must be over 0 and at most 1, got {power}")
-        if fit_points < 0:
-            raise ConfigError(f"{self.family}: fit_points must be at least 1, or 0 for all, got {fit_points}")
-        self.normalise = normalise
-        self.power = power
-        self.fit_points = fit_points
-        self.additive = normalise == "none"  # pyright: ignore[reportAttributeAccessIssue]  (an option decides it here)
-        self._ready = self.learned
-        if not self.learned:
-            self.register_buffer("fitted", torch.tensor(False))
-            self.register_load_state_dict_post_hook(_restore)
+        super().__init__()
+        if count < 1:
+            raise ConfigError(f"a codebook needs at least 1 codeword, got {count}")
+        if not scale > 0:
+            raise ConfigError(f"the assignment's scale (inverse temperature) must be positive, got {scale}")
+        self.count = count
+        self.k = _nearest(assign, count)
+        self.straight_through = straight_through and assign == "hard"
+        self.words = nn.Parameter(nn.functional.normalize(torch.randn(count, in_dim), dim=1))
+        self.log_scale = nn.Parameter(torch.tensor(float(scale)).log(), requires_grad=learn_scale)
+        self.log_gains = nn.Parameter(torch.zeros(count)) if gains else None
 
-    @classmethod
-    def from_name(cls, name: str, **options) -> Codebook:
-        """``vlad-64``, ``mfa-fv-8-4`` …; ``options`` are the constructor's keywords."""
-        values = numbers(name, cls.family, cls.numbers)
-        return cls(**dict(zip(cls.numbers, values, strict=False)), **options)
+    @property
+    def gains(self) -> Float[Tensor, " n"] | None:
+        """How much each codeword counts; None where all count alike."""
+        return None if self.log_gains is None else self.log_gains.exp()
 
-    @abstractmethod
-    def sums(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
-    ) -> Float[Tensor, "b blocks dims"]:
-        """The blocks of every image, before normalisation; ``x`` is zero where masked out."""
+    @property
+    def scale(self) -> Tensor:
+        return self.log_scale.exp()
 
-    @abstractmethod
-    def terms(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
-    ) -> Float[Tensor, "b l blocks dims"]:
-        """What each location adds to ``sums``."""
+    @property
+    def sparse(self) -> bool:
+        """Whether only k of the N codewords are given a weight now (and ``Assigned.which`` names them)."""
+        learning = self.straight_through and self.training and torch.is_grad_enabled()
+        return self.k is not None and not learning
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
-        with full_precision(self._prepared(x, mask)) as x:
-            return normalise_blocks(self.sums(x, mask, grid), self.normalise, self.power)
+    def forward(self, x: Float[Tensor, "b l d"], mask: Tensor | None = None) -> Assigned:
+        if self.sparse:
+            assert self.k is not None
+            h = Assigned(*assignment.top_k(x, self.words, self.scale, self.k))
+        elif self.k is None:
+            h = Assigned(assignment.soft(x, self.words, self.scale), None)
+        else:
+            h = Assigned(assignment.hard_straight_through(x, self.words, self.scale), None)
+        return h.weighed(self.gains).masked(mask)
 
-    def local(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b l out"]:
-        if self.normalise != "none":
-            raise ConfigError(
-                f"{self.family} with normalise={self.normalise!r} is not a sum over locations, so it has no local "
-                "contributions; build it with normalise='none'"
-            )
-        with full_precision(self._prepared(x, mask)) as x:
-            return self.terms(x, mask, grid).flatten(2)
+    def fit(self, features: Features, *, seed: int = 0, limit: int = 100_000) -> None:
+        """Codewords by spherical k-means on at most ``limit`` local features; gains of 1."""
+        points = sample(features, limit, seed=seed)
+        with torch.no_grad():
+            self.words.copy_(kmeans(points, self.count, spherical=True, seed=seed))
+            if self.log_gains is not None:
+                self.log_gains.zero_()  # what was learned of other codewords
 
-    def _prepared(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        if not self._ready:
-            raise RunError(
-                f"{self.family} has no codebook yet: call fit(features) with local features of training images first, "
-                "or load a fitted state_dict"
-            )
-        return self.checked(x, mask)
-
-    def points(self, features: Features, seed: int) -> Float[Tensor, "m d"]:
-        """A fair sample of the stream to fit from, as float32 or wider."""
-        points = sample(features, self.fit_points or sys.maxsize, seed=seed)
-        if points.shape[1] != self.in_dim:
-            raise ShapeError(
-                f"{self.family} expects local features (…, {self.in_dim}) to fit from, got (…, {points.shape[1]})"
-            )
-        return points if points.dtype == torch.float64 else points.float()
-
-    def mixture(self, features: Features, components: int, factors: int = 0, *, floor: float, seed: int) -> Mixture:
-        """A mixture fitted to a sample of the stream, or pass after pass to all of it where ``fit_points`` is 0."""
-        return fit_mixture(
-            self.points(features, seed) if self.fit_points else features, components, factors, floor=floor, seed=seed
-        )
-
-    def mark_fitted(self) -> None:
-        """Remember, in the state_dict too, that the codebook is there."""
-        self._ready = True
-        if not self.learned:
-            self.get_buffer("fitted").fill_(True)
+    def extra_repr(self) -> str:
+        return f"count={self.count}, assign={'soft' if self.k is None else f'top-{self.k}'}"
 
 
-def at_least_one(family: str, **values: int) -> None:
-    """Refuse counts below 1, by name."""
-    for name, value in values.items():
-        if value < 1:
-            raise ConfigError(f"{family}: {name} must be at least 1, got {value}")
-
-
-def positive(family: str, **values: float) -> None:
-    """Refuse numbers that are not over 0, by name."""
-    for name, value in values.items():
-        if not value > 0:
-            raise ConfigError(f"{family}: {name} must be over 0, got {value}")
-
-
-def counted(x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None) -> Float[Tensor, "b 1 1"]:
-    """How many real locations each image has, at least 1: what a mean over them divides by."""
-    counts = x.new_full((x.shape[0],), x.shape[1]) if mask is None else mask.sum(1).to(x.dtype)
-    return counts.clamp_min(1)[:, None, None]
-
-
-def set_values(module: nn.Module, **values: Tensor) -> None:
-    """Copy fitted values into the module's buffers and parameters, whatever their type and device."""
-    with torch.no_grad():
-        for name, value in values.items():
-            getattr(module, name).copy_(value)
-
-
-def _restore(module: nn.Module, _keys) -> None:
-    module._ready = bool(module.fitted)  # type: ignore[assignment]
+def _nearest(assign: str, count: int) -> int | None:
+    """How many codewords a feature is assigned to; None for all of them."""
+    if assign in ("soft", "hard"):
+        return None if assign == "soft" else 1
+    found = re.fullmatch(r"top-(\d+)", assign)
+    if not found:
+        raise ConfigError(f"unknown assignment {assign!r}; valid: 'soft', 'hard', 'top-1', 'top-2', …")
+    if not 1 <= int(found[1]) <= count:
+        raise ConfigError(f"assignment {assign!r}: the codebook has {count} codewords, so take top-1 to top-{count}")
+    return int(found[1])

@@ -7,7 +7,6 @@ Gao, Beijbom, Zhang, Darrell, "Compact Bilinear Pooling", CVPR 2016: Tensor Sket
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
@@ -24,7 +23,6 @@ from secondsight.functional.pooling.sketch import (
     tensor_sketch_local,
 )
 from secondsight.pooling.contract import Grid, Pooling
-from secondsight.pooling.naming import numbers
 
 
 class CompactBilinear(Pooling):
@@ -37,20 +35,16 @@ class CompactBilinear(Pooling):
         seed: The same seed draws the same sketch, whatever else uses random numbers.
     """
 
-    compact = False
+    takes_out_dim = False
+    name_options = ("out_dim",)
     additive = True
-    family: ClassVar[str]
 
     def __init__(self, in_dim: int, out_dim: int = 8192, *, normalise: str = "sqrt-l2", seed: int = 0):
         super().__init__(in_dim, out_dim)
         self.normalise, self.seed = normalise, seed
         self.normalised = normalisation(normalise)
-        self.additive = normalise == "none"  # pyright: ignore[reportAttributeAccessIssue]  (an option decides it here)
+        self.additive = normalise == "none"
         self.draw(torch.Generator().manual_seed(seed))
-
-    @classmethod
-    def from_name(cls, name: str, *, in_dim: int, **options) -> CompactBilinear:
-        return cls(in_dim, *numbers(name, cls.family, ["size"]), **options)
 
     @abstractmethod
     def draw(self, generator: torch.Generator) -> None:
@@ -87,6 +81,9 @@ class TensorSketch(CompactBilinear):
     """z = FFT⁻¹(Σ_l FFT(ψ(x_l,h¹,s¹)) ∘ FFT(ψ(x_l,h²,s²))), computed from the Gram matrix where that is cheaper."""
 
     family = "cbp-ts"
+    summary = "bp sketched by FFT (Tensor Sketch) to D numbers"
+    paper = "Gao, Beijbom, Zhang, Darrell, CVPR 2016, algorithm 2"
+    examples = ("cbp-ts-8192",)
     h: Tensor
     s: Tensor
 
@@ -109,6 +106,9 @@ class RandomMaclaurin(CompactBilinear):
     """z_k = Σ_l ⟨w¹_k, x_l⟩⟨w²_k, x_l⟩ / √D with w ∈ ±1."""
 
     family = "cbp-rm"
+    summary = "bp sketched by random signs (Random Maclaurin)"
+    paper = "Gao, Beijbom, Zhang, Darrell, CVPR 2016, algorithm 1"
+    examples = ("cbp-rm-8192",)
     w: Tensor
 
     def draw(self, generator: torch.Generator) -> None:

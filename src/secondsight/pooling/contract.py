@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, ShapeError
+from secondsight.pooling.names import options_in
 
 Features: TypeAlias = "Tensor | Iterable[Tensor]"
 """Local features to fit from: one tensor (…, d), or a re-iterable stream of such tensors."""
@@ -26,22 +27,38 @@ class Pooling(nn.Module):
     with no location gives zeros. The order of locations does not matter, unless ``uses_grid``.
     """
 
-    additive: ClassVar[bool] = False
-    """Whether ``local(x).sum(1) == forward(x)`` can be had; ``explain`` needs nothing else."""
+    family: ClassVar[str]
+    """What papers and recipes call it, without numbers: ``jcf``."""
 
-    uses_grid: ClassVar[bool] = False
-    """Whether positions matter; then ``grid`` = (h, w) with h · w = L is required."""
+    summary: ClassVar[str]
+    """What it is, in a line, for ``secondsight poolings``."""
 
-    compact: ClassVar[bool] = True
-    """Whether any ``out_dim`` can be asked for; where not, ``build`` adds a projection to ``out_dim``."""
+    paper: ClassVar[str]
+    """Where it comes from."""
 
-    takes_all_channels: ClassVar[bool] = False
-    """Whether it works on the backbone's features as they are; the others get them reduced to ``in_dim`` channels
-    first.
-    """
+    expects: ClassVar[str] = ""
+    """What it asks for beyond local features: a fit before use, the grid, features after a ReLU."""
 
-    wants_channels: ClassVar[bool] = False
+    name_options: ClassVar[tuple[str, ...]] = ()
+    """The options that the numbers behind the family stand for: ``jcf-32-8`` is ``codewords=32, projectors=8``."""
+
+    examples: ClassVar[tuple[str, ...]] = ()
+    """Names that ``secondsight poolings`` lists; the family alone where empty. Any other numbers work too."""
+
+    takes_out_dim: ClassVar[bool] = True
+    """Whether any ``out_dim`` can be asked for; where not, ``build`` adds a projection to it."""
+
+    skips_reduction: ClassVar[bool] = False
+    """Whether the model gives it all of the backbone's channels; the others get them reduced first."""
+
+    fit_takes_channels: ClassVar[bool] = False
     """Whether ``fit`` takes ``channels`` (d, c): the backbone's channels, as directions among the d that are left."""
+
+    additive: bool = False
+    """Whether ``local`` exists, with ``local(x).sum(1) == forward(x)``."""
+
+    uses_grid: bool = False
+    """Whether positions matter; then ``grid`` = (h, w) with h · w = L is required."""
 
     def __init__(self, in_dim: int, out_dim: int):
         super().__init__()
@@ -54,7 +71,7 @@ class Pooling(nn.Module):
     @classmethod
     def from_name(cls, name: str, **options) -> Pooling:
         """Build from a paper's word for it, e.g. ``jcf-32-8``; ``options`` are the constructor's keywords."""
-        raise NotImplementedError
+        return cls(**options_in(name, cls.family, cls.name_options), **options)
 
     def forward(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
@@ -64,7 +81,11 @@ class Pooling(nn.Module):
     def local(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b l out"]:
-        """What each location adds: ``local(x).sum(1) == forward(x)``."""
+        """What each location adds to the output: ``local(x).sum(1) == forward(x)``, but for rounding.
+
+        The output is not normalised here. Divided by its length, these are shares of a cosine *with that length held
+        fixed*: what the similarity is made of. What it would become without a location is another question.
+        """
         raise ConfigError(
             f"{type(self).__name__} is not a sum over locations, so it has no local contributions; "
             "the additive poolings (average, bp, jcf, cbp, fbn …) have"
@@ -73,8 +94,10 @@ class Pooling(nn.Module):
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
         """Initialise from data (codebook, mixture, principal axes); nothing to do unless the method has such a step."""
 
-    def ends(self) -> Iterator[nn.Parameter]:
-        """Parameters that may learn at a rate of their own (``optimizer.end_lr``); most poolings have none."""
+    def readout_parameters(self) -> Iterator[nn.Parameter]:
+        """Parameters that weigh what was pooled, and may learn at a rate of their own (``optimizer.end_lr``): a last
+        matrix, gains of codewords. Most poolings have none.
+        """
         yield from ()
 
     def flops(self, locations: int) -> int:

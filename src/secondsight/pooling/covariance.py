@@ -10,11 +10,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from secondsight.errors import ConfigError
-from secondsight.functional.pooling.covariance import covariance, upper_triangle
+from secondsight.functional.pooling.covariance import covariance
 from secondsight.functional.pooling.full_precision import full_precision
 from secondsight.functional.pooling.matrix_sqrt import matrix_power, newton_schulz_sqrt
+from secondsight.functional.pooling.triangle import upper_triangle
 from secondsight.pooling.contract import Grid, Pooling
-from secondsight.pooling.naming import numbers
 
 
 class MPNCov(Pooling):
@@ -27,18 +27,16 @@ class MPNCov(Pooling):
             papers do not; it matters when nothing is learned after the pooling.
     """
 
-    compact = False
+    family = "mpn-cov"
+    summary = "square root of the covariance, by eigenvectors"
+    paper = "Li, Xie, Wang, Zuo, ICCV 2017"
+    takes_out_dim = False
 
     def __init__(self, in_dim: int, *, power: float = 0.5, isometric: bool = False):
         super().__init__(in_dim, in_dim * (in_dim + 1) // 2)
         if not 0 < power <= 1:
             raise ConfigError(f"mpn-cov: power must be over 0 and at most 1, got {power}")
         self.power, self.isometric = power, isometric
-
-    @classmethod
-    def from_name(cls, name: str, *, in_dim: int, **options) -> MPNCov:
-        numbers(name, "mpn-cov", [])
-        return cls(in_dim, **options)
 
     def forward(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
@@ -61,7 +59,11 @@ class ISqrtCov(Pooling):
         eps: Added to the trace, so that a covariance of zero has a finite gradient.
     """
 
-    compact = False
+    family = "isqrt-cov"
+    summary = "square root of the covariance, by Newton–Schulz"
+    paper = "Li, Xie, Wang, Gao, CVPR 2018"
+    name_options = ("steps",)
+    takes_out_dim = False
 
     def __init__(self, in_dim: int, *, steps: int = 5, isometric: bool = False, eps: float = 1e-10):
         super().__init__(in_dim, in_dim * (in_dim + 1) // 2)
@@ -70,11 +72,6 @@ class ISqrtCov(Pooling):
         if eps <= 0:
             raise ConfigError(f"isqrt-cov: eps must be over 0, got {eps}")
         self.steps, self.isometric, self.eps = steps, isometric, eps
-
-    @classmethod
-    def from_name(cls, name: str, *, in_dim: int, **options) -> ISqrtCov:
-        given = dict(zip(["steps"], numbers(name, "isqrt-cov", ["steps"]), strict=False))
-        return cls(in_dim, **given, **options)
 
     def forward(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None

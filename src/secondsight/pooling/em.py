@@ -18,7 +18,7 @@ from secondsight.errors import DataError, ShapeError
 from secondsight.functional.pooling.factors import covariances, mfa_posteriors, weighted_moments
 from secondsight.functional.pooling.residuals import nearest_codeword
 from secondsight.pooling.contract import Features
-from secondsight.pooling.fitting import chunks, kmeans, sample
+from secondsight.pooling.feature_samples import chunks, kmeans, sample
 from secondsight.progress import bar
 
 ROWS = 8192

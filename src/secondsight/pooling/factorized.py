@@ -12,9 +12,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
+from secondsight.functional.pooling.locations import location_count
 from secondsight.functional.pooling.quadratic import quadratic, quadratic_flops, quadratic_local
 from secondsight.pooling.contract import Grid, Pooling
-from secondsight.pooling.naming import numbers
 
 
 class FactorizedBilinear(Pooling):
@@ -29,6 +29,10 @@ class FactorizedBilinear(Pooling):
         reduce: ``"sum"`` over locations or ``"mean"``.
     """
 
+    family = "fbn"
+    summary = "linear term plus ‖Fx‖², with DropFactor"
+    paper = "Li, Wang, Liu, Hou, ICCV 2017"
+    name_options = ("factors",)
     additive = True
 
     def __init__(self, in_dim: int, out_dim: int, *, factors: int = 20, drop: float = 0.5, reduce: str = "sum"):
@@ -45,17 +49,11 @@ class FactorizedBilinear(Pooling):
         # Small: the squares are positive, and all outputs would share one large mean that hides the linear path.
         self.factors = nn.Parameter(torch.randn(out_dim, factors, in_dim) * 0.1)
 
-    @classmethod
-    def from_name(cls, name: str, *, in_dim: int, out_dim: int, **options) -> FactorizedBilinear:
-        return cls(
-            in_dim, out_dim, **dict(zip(["factors"], numbers(name, "fbn", ["factors"]), strict=False)), **options
-        )
-
     def forward(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b out"]:
         x = self.checked(x, mask)
-        count = _count(x, mask)
+        count = location_count(x, mask, least=0)
         y = count * self.bias + x.sum(1) @ self.weight.mT + quadratic(x, self.factors, self._kept())
         return y if self.reduce == "sum" else y / count.clamp_min(1)
 
@@ -66,7 +64,7 @@ class FactorizedBilinear(Pooling):
         x = self.checked(x, mask)
         y = self.bias + x @ self.weight.mT + quadratic_local(x, self.factors)
         y = y if mask is None else y.masked_fill(~mask[..., None], 0)
-        return y if self.reduce == "sum" else y / _count(x, mask).clamp_min(1)[..., None]
+        return y if self.reduce == "sum" else y / location_count(x, mask)[..., None]
 
     def _kept(self) -> Float[Tensor, " k"] | None:
         """1 / (1 − drop) for a path that stays, 0 for one that is dropped; None when all stay."""
@@ -78,8 +76,3 @@ class FactorizedBilinear(Pooling):
     def flops(self, locations: int) -> int:
         d, (out, k, _) = self.in_dim, self.factors.shape
         return locations * d + 2 * d * out + quadratic_flops(locations, d, out, k)
-
-
-def _count(x: Tensor, mask: Tensor | None) -> Float[Tensor, "b 1"]:
-    """How many real locations each image has."""
-    return x.new_full((len(x), 1), x.shape[1]) if mask is None else mask.sum(1, keepdim=True).to(x.dtype)

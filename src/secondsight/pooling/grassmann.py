@@ -12,12 +12,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
-from secondsight.functional.pooling.covariance import upper_triangle
 from secondsight.functional.pooling.full_precision import full_precision
 from secondsight.functional.pooling.subspace import bilinear_readout, top_subspace
+from secondsight.functional.pooling.triangle import upper_triangle
 from secondsight.pooling.compact_bilinear import signs
 from secondsight.pooling.contract import Features, Grid, Pooling
-from secondsight.pooling.naming import numbers
 from secondsight.pooling.principal import main_directions
 
 
@@ -53,7 +52,7 @@ class Subspace(nn.Module):
     def fit(self, features: Features) -> None:
         """The reduction starts at the directions of most energy."""
         if self.reduce is not None:
-            self.reduce.copy_(main_directions(features, len(self.reduce)))
+            self.reduce.copy_(main_directions(features, len(self.reduce)).mT)
 
     def flops(self, locations: int) -> int:
         d, small = self.dim, min(self.dim, locations)
@@ -75,17 +74,18 @@ class Grassmann(Pooling):
         seed: Of the random signs.
     """
 
+    family = "grassmann"
+    summary = "the subspace that an image's features span"
+    paper = "Wei et al., ECCV 2018"
+    expects = "more locations than k"
+    name_options = ("rank",)
+
     def __init__(self, in_dim: int, out_dim: int, *, rank: int = 16, channels: int | None = None, seed: int = 0):
         super().__init__(in_dim, out_dim)
         self.subspace = Subspace(in_dim, rank=rank, channels=channels)
         w = signs(2, out_dim, self.subspace.dim, generator=torch.Generator().manual_seed(seed))
         a, c = w * out_dim**-0.25
         self.a, self.c = nn.Parameter(a.clone()), nn.Parameter(c.clone())
-
-    @classmethod
-    def from_name(cls, name: str, *, in_dim: int, out_dim: int, **options) -> Grassmann:
-        given = dict(zip(["rank"], numbers(name, "grassmann", ["rank"]), strict=False))
-        return cls(in_dim, out_dim, **given, **options)
 
     def forward(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
@@ -110,17 +110,17 @@ class GrassmannFull(Pooling):
         channels: Reduce d to so many channels first; None for no reduction.
     """
 
-    compact = False
+    family = "grassmann-full"
+    summary = "the same, its whole projector UUᵀ"
+    paper = "Wei et al., ECCV 2018"
+    expects = "more locations than k"
+    name_options = ("rank",)
+    takes_out_dim = False
 
     def __init__(self, in_dim: int, *, rank: int = 16, channels: int | None = None):
         dim = channels or in_dim
         super().__init__(in_dim, dim * (dim + 1) // 2)
         self.subspace = Subspace(in_dim, rank=rank, channels=channels)
-
-    @classmethod
-    def from_name(cls, name: str, *, in_dim: int, **options) -> GrassmannFull:
-        given = dict(zip(["rank"], numbers(name, "grassmann-full", ["rank"]), strict=False))
-        return cls(in_dim, **given, **options)
 
     def forward(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None

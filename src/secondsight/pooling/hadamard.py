@@ -1,11 +1,11 @@
-"""Hadamard low-rank bilinear pooling with attention (MLB; "HPBP" in the JCF paper).
+"""Hadamard low-rank products pooled under attention: a sum over locations made of the parts of MLB.
 
-Kim, On, Lim, Kim, Ha, Zhang, "Hadamard Product for Low-rank Bilinear Pooling", ICLR 2017, equations 7 and 10. For two
-inputs x and y, f = tanh(Uᵀx) ∘ tanh(Vᵀy), and G glimpses α_g = softmax over positions of P_αᵀ f_α:
-
+    f_l = tanh(Uᵀx_l) ∘ tanh(Vᵀx_l),    α_g = softmax over locations of p_gᵀ (tanh(U_aᵀx_l) ∘ tanh(V_aᵀx_l)),
     z = Pᵀ [ Σ_l α_1l f_l ; … ; Σ_l α_Gl f_l ] .
 
-In visual question answering y is the question; for an image alone y = x, and f is a second-order feature of a location.
+Not the equations of Kim et al. (ICLR 2017), which ``mlb`` has: they attend to the features themselves and multiply
+afterwards, glimpse by glimpse, with biases. Multiplying first makes f a second-order feature of a location and z a sum,
+given the attention.
 """
 
 from __future__ import annotations
@@ -14,125 +14,80 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from secondsight.errors import ConfigError, ShapeError
+from secondsight.errors import ConfigError
 from secondsight.functional.pooling.glimpses import attention, embedded, glimpses
 from secondsight.pooling.contract import Features, Grid, Pooling
-from secondsight.pooling.fitting import sample
-from secondsight.pooling.naming import numbers
+from secondsight.pooling.feature_samples import sample
 
 
 class Hadamard(Pooling):
-    """``mlb-G``.
+    """``hadamard-G``. Models saved as ``mlb`` before it had its authors' equations are this one.
 
     Given the attention, which looks at the whole image, the output is a sum over locations: ``local`` has it.
 
     Args:
         in_dim: d, the size of a local feature.
         out_dim: D.
-        glimpses: G, how many attention maps. The paper uses 2.
-        rank: Size of the joint embedding f. The paper uses 1200 for questions and answers.
-        attention_rank: Size of the joint embedding f_α that the attention is computed from.
-        other_dim: Size of the second input y; d when None.
+        glimpses: G, how many attention maps.
+        rank: Size of the product f.
+        attention_rank: Size of the product that the attention is computed from.
     """
 
+    family = "hadamard"
+    summary = "Hadamard low-rank products, summed under attention glimpses"
+    paper = "ours, of the parts of Kim et al., ICLR 2017"
+    expects = "features of length about 1, or a fit"
+    name_options = ("glimpses",)
     additive = True
 
-    def __init__(
-        self,
-        in_dim: int,
-        out_dim: int,
-        *,
-        glimpses: int = 2,
-        rank: int = 512,
-        attention_rank: int = 128,
-        other_dim: int | None = None,
-    ):
+    def __init__(self, in_dim: int, out_dim: int, *, glimpses: int = 2, rank: int = 512, attention_rank: int = 128):
         super().__init__(in_dim, out_dim)
-        self.other_dim = in_dim if other_dim is None else other_dim
-        options = {"glimpses": glimpses, "rank": rank, "attention_rank": attention_rank, "other_dim": self.other_dim}
-        for name, value in options.items():
+        for name, value in (("glimpses", glimpses), ("rank", rank), ("attention_rank", attention_rank)):
             if value < 1:
-                raise ConfigError(f"mlb: {name} must be at least 1, got {value}")
+                raise ConfigError(f"hadamard: {name} must be at least 1, got {value}")
         # Unit variance before the tanh for inputs of length 1, and unit variance after P for a flat attention.
         self.u = nn.Parameter(torch.randn(in_dim, rank))
-        self.v = nn.Parameter(torch.randn(self.other_dim, rank))
+        self.v = nn.Parameter(torch.randn(in_dim, rank))
         self.u_attention = nn.Parameter(torch.randn(in_dim, attention_rank))
-        self.v_attention = nn.Parameter(torch.randn(self.other_dim, attention_rank))
+        self.v_attention = nn.Parameter(torch.randn(in_dim, attention_rank))
         self.p_attention = nn.Parameter(torch.randn(attention_rank, glimpses) * attention_rank**-0.5)
         self.p = nn.Parameter(torch.randn(glimpses * rank, out_dim) * (glimpses * rank) ** -0.5)
 
-    @classmethod
-    def from_name(cls, name: str, *, in_dim: int, out_dim: int, **options) -> Hadamard:
-        return cls(
-            in_dim, out_dim, **dict(zip(["glimpses"], numbers(name, "mlb", ["glimpses"]), strict=False)), **options
-        )
-
     def forward(
-        self,
-        x: Float[Tensor, "b l d"],
-        mask: Bool[Tensor, "b l"] | None = None,
-        *,
-        y: Float[Tensor, "b l e"] | Float[Tensor, "b e"] | None = None,
-        grid: Grid | None = None,
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b out"]:
-        """``y``: the second input, one vector an image or one a location; ``x`` when None."""
-        f, weights = self._looked_at(x, mask, y)
+        f, weights = self._products(x, mask)
         return glimpses(f, weights).flatten(1) @ self.p
 
     def local(
-        self,
-        x: Float[Tensor, "b l d"],
-        mask: Bool[Tensor, "b l"] | None = None,
-        *,
-        y: Float[Tensor, "b l e"] | Float[Tensor, "b e"] | None = None,
-        grid: Grid | None = None,
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b l out"]:
-        f, weights = self._looked_at(x, mask, y)
+        f, weights = self._products(x, mask)
         parts = self.p.unflatten(0, (weights.shape[-1], -1))  # (g, r, out)
         z = sum(weights[..., g, None] * (f @ part) for g, part in enumerate(parts))
         assert isinstance(z, Tensor)
         return z
 
-    def attend(
-        self,
-        x: Float[Tensor, "b l d"],
-        mask: Bool[Tensor, "b l"] | None = None,
-        *,
-        y: Float[Tensor, "b l e"] | Float[Tensor, "b e"] | None = None,
-    ) -> Float[Tensor, "b l g"]:
+    def attend(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l g"]:
         """Where each glimpse looks: weights that add up to 1 over the real locations."""
-        return self._looked_at(x, mask, y)[1]
+        return self._products(x, mask)[1]
 
-    def _looked_at(self, x: Tensor, mask: Tensor | None, y: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The joint embedding f and the attention."""
-        x = self.checked(x, mask)
-        first, second = (self.u, self.u_attention), (self.v, self.v_attention)
-        if y is None and self.other_dim == self.in_dim:
-            ux, ux_attention, vy, vy_attention = embedded(x, *first, *second)
-        else:
-            ux, ux_attention = embedded(x, *first)
-            vy, vy_attention = embedded(self._second(x, mask, x if y is None else y), *second)
-        return ux * vy, attention((ux_attention * vy_attention) @ self.p_attention, mask)
-
-    def _second(self, x: Tensor, mask: Tensor | None, y: Tensor) -> Tensor:
-        y = y[:, None] if y.ndim == 2 else y
-        if y.shape[-1] != self.other_dim or len(y) != len(x) or y.shape[1] not in (1, x.shape[1]):
-            raise ShapeError(
-                f"mlb expects a second input (batch, {self.other_dim}) or (batch, locations, {self.other_dim}) beside "
-                f"local features {tuple(x.shape)}, got {tuple(y.shape)}"
-            )
-        return y.masked_fill(~mask[..., None], 0) if mask is not None and y.shape[1] == x.shape[1] else y
+    def _products(self, x: Tensor, mask: Tensor | None) -> tuple[Float[Tensor, "b l r"], Float[Tensor, "b l g"]]:
+        """f and the attention, by one matrix product."""
+        weights = (self.u, self.u_attention, self.v, self.v_attention)
+        sizes = [w.shape[1] for w in weights]
+        ux, ux_attention, vx, vx_attention = embedded(self.checked(x, mask), torch.cat(weights, dim=1)).split(sizes, -1)
+        return ux * vx, attention((ux_attention * vx_attention) @ self.p_attention, mask)
 
     @torch.no_grad()
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
         """Scale the projections so that what enters each tanh has mean square 1: in its bend, and not saturated."""
         x = sample(features, 4096, seed=seed).to(self.u)
-        own = [self.v, self.v_attention] if self.other_dim == self.in_dim else []
-        for weight in [self.u, self.u_attention, *own]:
+        for weight in (self.u, self.u_attention, self.v, self.v_attention):
             weight /= (x @ weight).square().mean().sqrt().clamp_min(1e-12)
 
     def flops(self, locations: int) -> int:
         rank, attention_rank, (_, out) = self.u.shape[1], self.u_attention.shape[1], self.p.shape
         g = self.p_attention.shape[1]
-        embed = 2 * locations * (self.in_dim + self.other_dim) * (rank + attention_rank)
+        embed = 4 * locations * self.in_dim * (rank + attention_rank)
         return embed + 2 * locations * g * (rank + attention_rank) + 2 * g * rank * out

@@ -9,29 +9,34 @@ on X Xᵀ with a symmetric weight matrix of rank r has, for class c, the score
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from secondsight.errors import ConfigError, ShapeError
+from secondsight.errors import ConfigError
+from secondsight.functional.pooling.locations import location_count
 from secondsight.functional.pooling.quadratic import quadratic, quadratic_flops, quadratic_local
 from secondsight.pooling.contract import Features, Grid, Pooling
-from secondsight.pooling.naming import numbers
 from secondsight.pooling.principal import main_directions
 
 
 class LowRankBilinear(Pooling):
-    """``lrbp-r``: ‖U₊ᵀPX‖²_F − ‖U₋ᵀPX‖²_F of ``out_dim`` classes, as a representation or for ``LowRankHinge``.
+    """``lrbp-r``: ‖U₊ᵀPX‖²_F − ‖U₋ᵀPX‖²_F of ``out_dim`` outputs.
 
-    The offset b is the classifier's: without it the scores are a sum over locations.
+    The paper's classifier has an offset b a class and a hinge loss; here its scores, without b, are a representation,
+    and a sum over locations.
 
     Args:
         in_dim: d, the size of a local feature.
-        out_dim: D; the number of classes when it is trained with ``LowRankHinge``.
+        out_dim: D, what are classes in the paper.
         rank: r, even: half of it positive, half negative. The paper uses 8.
         channels: m, what the features are reduced to. The paper uses 100; never more than d.
         reduce: ``"sum"`` over locations or ``"mean"``; scores that do not grow with the image need ``"mean"``.
     """
 
+    family = "lrbp"
+    summary = "scores of low-rank bilinear classifiers"
+    paper = "Kong & Fowlkes, CVPR 2017"
+    name_options = ("rank",)
     additive = True
     signs: Tensor
 
@@ -51,10 +56,6 @@ class LowRankBilinear(Pooling):
         self.register_buffer("signs", torch.ones(rank), persistent=False)
         self.signs[rank // 2 :] = -1
 
-    @classmethod
-    def from_name(cls, name: str, *, in_dim: int, out_dim: int, **options) -> LowRankBilinear:
-        return cls(in_dim, out_dim, **dict(zip(["rank"], numbers(name, "lrbp", ["rank"]), strict=False)), **options)
-
     def forward(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b out"]:
@@ -69,57 +70,13 @@ class LowRankBilinear(Pooling):
         """P x, divided by √L for a mean: the scores are quadratic in it."""
         x = self.checked(x, mask)
         px = x @ self.project.mT
-        if self.reduce == "sum":
-            return px
-        count = x.new_full((len(x),), x.shape[1]) if mask is None else mask.sum(1).to(x.dtype)
-        return px * count.clamp_min(1).rsqrt()[:, None, None]
+        return px if self.reduce == "sum" else px * location_count(x, mask).rsqrt()[..., None]
 
     @torch.no_grad()
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
         """P starts at the directions of most energy (not centred: the mean direction carries information too)."""
-        self.project.copy_(main_directions(features, len(self.project)))
+        self.project.copy_(main_directions(features, len(self.project)).mT)
 
     def flops(self, locations: int) -> int:
         out, r, m = self.factors.shape
         return 2 * locations * self.in_dim * m + quadratic_flops(locations, m, out, r)
-
-
-class LowRankHinge(nn.Module):
-    """The paper's classifier on top: the offsets b, and the hinge loss of one-vs-rest SVMs.
-
-    The paper's ½‖U‖² is the optimiser's weight decay.
-
-    >>> pooling, classifier = LowRankBilinear(8, 3, reduce="mean"), LowRankHinge(3)
-    >>> x, labels = torch.randn(4, 49, 8), torch.tensor([0, 1, 2, 0])
-    >>> classifier(pooling(x), labels).ndim, classifier.predict(pooling(x)).shape
-    (0, torch.Size([4]))
-    """
-
-    def __init__(self, classes: int, *, margin: float = 1.0):
-        super().__init__()
-        if classes < 2:
-            raise ConfigError(f"LowRankHinge: a classifier needs at least 2 classes, got {classes}")
-        self.margin = margin
-        self.bias = nn.Parameter(torch.zeros(classes))
-
-    def forward(self, z: Float[Tensor, "b c"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
-        """The mean loss of a batch of pooled scores."""
-        return one_vs_rest_hinge(self.scores(z), labels, margin=self.margin)
-
-    def scores(self, z: Float[Tensor, "b c"]) -> Float[Tensor, "b c"]:
-        """s = z + b."""
-        if z.shape[-1] != len(self.bias):
-            raise ShapeError(f"LowRankHinge has {len(self.bias)} classes, got {z.shape[-1]} scores; match out_dim")
-        return z + self.bias
-
-    def predict(self, z: Float[Tensor, "b c"]) -> Int[Tensor, " b"]:
-        """The class of the highest score."""
-        return self.scores(z).argmax(1)
-
-
-def one_vs_rest_hinge(
-    scores: Float[Tensor, "b c"], labels: Int[Tensor, " b"], *, margin: float = 1.0
-) -> Float[Tensor, ""]:
-    """Σ_c max(0, margin − y_c s_c), y_c = 1 for the image's class and −1 for the others, averaged over images."""
-    y = nn.functional.one_hot(labels, scores.shape[1]).to(scores.dtype) * 2 - 1
-    return (margin - y * scores).clamp_min(0).sum(1).mean()

@@ -19,26 +19,20 @@ from secondsight.functional.pooling.factors import (
     mfa_scores,
     posterior_moments,
 )
+from secondsight.functional.pooling.locations import location_shares
 from secondsight.functional.pooling.residuals import masked
-from secondsight.pooling.codebook import (
-    FIT_POINTS,
-    FLOOR,
-    Codebook,
-    at_least_one,
-    counted,
-    positive,
-    set_values,
-)
-from secondsight.pooling.contract import Features, Grid
+from secondsight.pooling.codebook_pooling import FIT_POINTS, set_values
+from secondsight.pooling.contract import Grid
+from secondsight.pooling.mixture_pooling import FLOOR, MixturePooling
 
 SCALINGS = ("diagonal", "none")
 """diagonal: scores over the root of their Fisher information, as in Fisher vectors · none: the plain scores (2016)."""
 
 
-class _FactorAnalysers(Codebook):
+class _FactorAnalysers(MixturePooling):
     """What the fitted and the learned form share: all but where the mixture's numbers live."""
 
-    numbers = ("codewords", "factors")
+    name_options = ("codewords", "factors")
 
     def __init__(
         self,
@@ -51,14 +45,20 @@ class _FactorAnalysers(Codebook):
         normalise: str = "sqrt-l2",
         fit_points: int = FIT_POINTS,
     ):
-        at_least_one(self.family, codewords=codewords)
-        positive(self.family, floor=floor)
         if not 0 <= factors < max(in_dim, 1):
             raise ConfigError(f"{self.family}: factors must be from 0 to in_dim − 1 = {in_dim - 1}, got {factors}")
         if scaling not in SCALINGS:
             raise UnknownName("scaling", scaling, SCALINGS)
-        super().__init__(in_dim, (codewords * (1 + factors), in_dim), normalise=normalise, fit_points=fit_points)
-        self.codewords, self.factors, self.scaling, self.floor = codewords, factors, scaling, floor
+        super().__init__(
+            in_dim,
+            blocks=1 + factors,
+            codewords=codewords,
+            factors=factors,
+            floor=floor,
+            normalise=normalise,
+            fit_points=fit_points,
+        )
+        self.scaling = scaling
         self._make_values()
 
     def _make_values(self) -> None:
@@ -67,21 +67,6 @@ class _FactorAnalysers(Codebook):
 
     def _values(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """π (n), μ (n, d), Λ (n, d, f), Ψ (n, d)."""
-        raise NotImplementedError
-
-    def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
-        """Expectation-maximisation from k-means and the clusters' principal axes, on a sample of the stream."""
-        m = self.mixture(features, self.codewords, self.factors, floor=self.floor, seed=seed)
-        self.set_mixture(m.weights, m.means, m.loadings, m.variances)
-
-    def set_mixture(
-        self,
-        weights: Float[Tensor, " n"],
-        means: Float[Tensor, "n d"],
-        loadings: Float[Tensor, "n d f"],
-        noise: Float[Tensor, "n d"],
-    ) -> None:
-        """Use, or start at, a mixture that was fitted elsewhere."""
         raise NotImplementedError
 
     def posteriors(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l n"]:
@@ -104,13 +89,13 @@ class _FactorAnalysers(Codebook):
     def sums(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b blocks d"]:
-        return self._scores(x, _shares(x, mask))
+        return self._scores(x, location_shares(x, mask))
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b l blocks d"]:
         # every location as an image of its own
-        alone = self._scores(x.flatten(0, 1)[:, None], _shares(x, mask).flatten()[:, None])
+        alone = self._scores(x.flatten(0, 1)[:, None], location_shares(x, mask).flatten()[:, None])
         return alone.unflatten(0, x.shape[:2])
 
     def flops(self, locations: int) -> int:
@@ -127,12 +112,17 @@ class MFAFV(_FactorAnalysers):
         factors: Rank F of each Λ_k; the output has N·(1 + F)·d dimensions, N times μ's score and Λ's columns'.
         scaling: ``diagonal`` divides each score by its root Fisher information (with no factors this is the mean part
             of the Fisher vector), ``none`` leaves the scores of the 2016 paper.
-        floor: The least entry of Ψ_k, as a part of the mean variance. Small is maximum likelihood; see the docs.
+        floor: The least entry of Ψ_k, as a part of the mean variance. The paper's is maximum likelihood, 0.001; see
+            ``FLOOR`` for why the default is not.
         normalise: ``sqrt-l2`` (the paper), ``l2``, ``intra-l2``, or ``none``, which is additive.
         fit_points: Local features that ``fit`` looks at.
     """
 
     family = "mfa-fv"
+    summary = "Fisher vector of a mixture of factor analysers"
+    paper = "Dixit & Vasconcelos, NIPS 2016"
+    expects = "a fit before use"
+    examples = ("mfa-fv-8-8",)
     weights: Tensor
     means: Tensor
     loadings: Tensor
@@ -146,16 +136,17 @@ class MFAFV(_FactorAnalysers):
         self.register_buffer("noise", torch.ones(shape))
 
     def _values(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return self.weights, self.means, self.loadings, self.noise
+        return self.values("weights", "means", "loadings", "noise")  # pyright: ignore[reportReturnType]
 
     def set_mixture(
         self,
         weights: Float[Tensor, " n"],
         means: Float[Tensor, "n d"],
-        loadings: Float[Tensor, "n d f"],
-        noise: Float[Tensor, "n d"],
+        variances: Float[Tensor, "n d"],
+        loadings: Float[Tensor, "n d f"] | None = None,
     ) -> None:
-        set_values(self, weights=weights, means=means, loadings=loadings, noise=noise)
+        assert loadings is not None
+        set_values(self, weights=weights, means=means, loadings=loadings, noise=variances)
         self.mark_fitted()
 
 
@@ -167,6 +158,10 @@ class MFAFVNet(_FactorAnalysers):
     """
 
     family = "mfafvnet"
+    summary = "the same, learned end to end"
+    paper = "Li, Dixit, Vasconcelos, ICCV 2017"
+    expects = "a fit for a good start"
+    examples = ("mfafvnet-8-8",)
     learned = True
 
     def _make_values(self) -> None:
@@ -177,18 +172,15 @@ class MFAFVNet(_FactorAnalysers):
         self.log_noise = nn.Parameter(torch.zeros(shape))
 
     def _values(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return self.log_weights.softmax(0), self.means, self.loadings, self.log_noise.exp()
+        log_weights, means, loadings, log_noise = self.values("log_weights", "means", "loadings", "log_noise")
+        return log_weights.softmax(0), means, loadings, log_noise.exp()
 
     def set_mixture(
         self,
         weights: Float[Tensor, " n"],
         means: Float[Tensor, "n d"],
-        loadings: Float[Tensor, "n d f"],
-        noise: Float[Tensor, "n d"],
+        variances: Float[Tensor, "n d"],
+        loadings: Float[Tensor, "n d f"] | None = None,
     ) -> None:
-        set_values(self, log_weights=weights.log(), means=means, loadings=loadings, log_noise=noise.log())
-
-
-def _shares(x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None) -> Float[Tensor, "b l"]:
-    """What each location counts in a mean over its image's real ones."""
-    return (masked(torch.ones_like(x[..., :1]), mask) / counted(x, mask))[..., 0]
+        assert loadings is not None
+        set_values(self, log_weights=weights.log(), means=means, loadings=loadings, log_noise=variances.log())

@@ -1,4 +1,4 @@
-"""Principal directions from a stream, without holding it: of local features, and of very wide pooled vectors."""
+"""Principal directions of local features, whole or by cluster, and of very wide pooled vectors, from a stream."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from jaxtyping import Float
 from torch import Tensor
 
 from secondsight.errors import DataError
+from secondsight.functional.pooling.residuals import nearest_codeword
 from secondsight.pooling.contract import Features
-from secondsight.pooling.fitting import chunks
+from secondsight.pooling.feature_samples import chunks
 
 
-def main_directions(features: Features, n: int) -> Float[Tensor, "n d"]:
-    """The n orthonormal directions in which local features have most energy, the strongest first; not centred."""
+def main_directions(features: Features, n: int) -> Float[Tensor, "d n"]:
+    """The n orthonormal directions that keep most of Σ ‖x‖², the strongest first, in double precision.
+
+    Not centred: the mean direction carries information too (it lets a second-order layer see the first order), and
+    cosines survive as well as they can.
+    """
     moment: Tensor | None = None
     for chunk in chunks(features):
-        x = chunk.float()
+        x = chunk if chunk.dtype == torch.float64 else chunk.float()
         product = (x.mT @ x).double()
         moment = product if moment is None else moment + product
     if moment is None:
@@ -24,7 +29,30 @@ def main_directions(features: Features, n: int) -> Float[Tensor, "n d"]:
         raise DataError(
             "the local features to fit from hold NaN or infinite values; look for the image that makes them"
         )
-    return torch.linalg.eigh(moment).eigenvectors.flip(1)[:, :n].mT.float()
+    return torch.linalg.eigh(moment).eigenvectors.flip(1)[:, :n]
+
+
+def cluster_axes(
+    points: Float[Tensor, "m d"], centres: Float[Tensor, "n d"], dim: int
+) -> tuple[Float[Tensor, "n d p"], Float[Tensor, "n p p"]]:
+    """V_k and V_kᵀ E[(x − μ_k)(x − μ_k)ᵀ] V_k of every cluster, one d×d matrix at a time.
+
+    A cluster with fewer points than axes takes its remaining axes from the pooled residuals.
+    """
+    words = nearest_codeword(points, centres)
+    pooled = _scatter((points - centres[words]).double())
+    axes, tensors = [], []
+    for k, centre in enumerate(centres):
+        own = _scatter((points[words == k] - centre).double())
+        # enough of the pooled scatter to order what the cluster does not determine, too little to turn what it does
+        vectors = torch.linalg.eigh(own + 1e-6 * pooled).eigenvectors[:, -dim:].flip(1)
+        axes.append(vectors)
+        tensors.append(vectors.T @ own @ vectors)
+    return torch.stack(axes).to(points), torch.stack(tensors).to(points)
+
+
+def _scatter(r: Tensor) -> Tensor:
+    return r.T @ r / max(len(r), 1)
 
 
 class PCA:

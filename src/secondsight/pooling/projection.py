@@ -11,8 +11,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, DataError, RunError, UnknownName
+from secondsight.functional.pooling.locations import location_shares
 from secondsight.functional.pooling.normalise import normalisation
 from secondsight.pooling.contract import Features, Grid, Pooling
+from secondsight.pooling.feature_samples import image_batches
 from secondsight.pooling.principal import PCA
 from secondsight.progress import track
 
@@ -32,7 +34,7 @@ class Projected(Pooling):
         normalise: n: ``none``, ``l2`` or ``sqrt-l2``. Methods whose papers prescribe one do it themselves.
     """
 
-    compact = False
+    takes_out_dim = False
     additive = True
     uses_grid = True
     weight: Tensor
@@ -50,8 +52,8 @@ class Projected(Pooling):
             )
         self.pooling, self.method, self.normalise = pooling, method, normalise
         self.normalised = normalisation(normalise)
-        self.additive = pooling.additive and normalise == "none"  # pyright: ignore[reportAttributeAccessIssue]
-        self.uses_grid = pooling.uses_grid  # pyright: ignore[reportAttributeAccessIssue]
+        self.additive = pooling.additive and normalise == "none"
+        self.uses_grid = pooling.uses_grid
         self._ready = method == "linear"
         if self._ready:
             # A random projection keeps inner products (Johnson & Lindenstrauss): a fair start for any pooling.
@@ -90,9 +92,7 @@ class Projected(Pooling):
 
     def _share(self, x: Tensor, mask: Tensor | None) -> Float[Tensor, "b l out"]:
         """−W μ / L at every real location: an image without any then gives zeros, as the contract wants."""
-        mask = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
-        share = mask.to(self.offset.dtype) / mask.sum(1, keepdim=True).clamp_min(1)
-        return share[..., None] * self.offset
+        return location_shares(x, mask)[..., None] * self.offset
 
     def _check_ready(self) -> None:
         if not self._ready:
@@ -125,18 +125,11 @@ class Projected(Pooling):
     def _blocks(self, features: Features, grid: Grid | None):
         """Pooled vectors of the stream's images, about BLOCK at a time."""
         waiting: list[Tensor] = []
-        stream = features.split(64) if isinstance(features, Tensor) else features
-        for images in track(stream, f"fitting {self.method}"):
-            if images.ndim != 3:
-                raise DataError(
-                    f"{self.method} is fitted from images, tensors (images, locations, {self.in_dim}), got one of "
-                    f"shape {tuple(images.shape)}"
-                )
-            for some in images.detach().split(64):
-                waiting.append(self._pooled(some.to(self.weight), None, grid))
-                if sum(map(len, waiting)) >= BLOCK:
-                    block, waiting = torch.cat(waiting), []
-                    yield block
+        for some in track(image_batches(features, self.in_dim, of=self.method), f"fitting {self.method}"):
+            waiting.append(self._pooled(some.to(self.weight), None, grid))
+            if sum(map(len, waiting)) >= BLOCK:
+                block, waiting = torch.cat(waiting), []
+                yield block
         if waiting:
             yield torch.cat(waiting)
 

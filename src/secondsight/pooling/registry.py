@@ -8,6 +8,7 @@ from typing import Any
 from secondsight.errors import ConfigError, UnknownName
 from secondsight.pooling.average import Average
 from secondsight.pooling.bilinear import Bilinear
+from secondsight.pooling.channelwise import GeM, Max
 from secondsight.pooling.compact_bilinear import RandomMaclaurin, TensorSketch
 from secondsight.pooling.contract import Pooling
 from secondsight.pooling.covariance import ISqrtCov, MPNCov
@@ -18,36 +19,40 @@ from secondsight.pooling.hadamard import Hadamard
 from secondsight.pooling.jcf import JCF
 from secondsight.pooling.lowrank import LowRankBilinear
 from secondsight.pooling.mfa import MFAFV, MFAFVNet
+from secondsight.pooling.mlb import MLB
 from secondsight.pooling.projection import Projected
-from secondsight.pooling.simple import GeM, Max
 from secondsight.pooling.sta import ISTA, STA
 from secondsight.pooling.vlad import VLAD, NetVLAD
 from secondsight.pooling.vlat import VLAT
 
 POOLINGS: dict[str, type[Pooling]] = {
-    "average": Average,
-    "max": Max,
-    "gem": GeM,
-    "bp": Bilinear,
-    "cbp-ts": TensorSketch,
-    "cbp-rm": RandomMaclaurin,
-    "lrbp": LowRankBilinear,
-    "fbn": FactorizedBilinear,
-    "mlb": Hadamard,
-    "grassmann": Grassmann,
-    "grassmann-full": GrassmannFull,
-    "mpn-cov": MPNCov,
-    "isqrt-cov": ISqrtCov,
-    "vlad": VLAD,
-    "netvlad": NetVLAD,
-    "fisher": FisherVector,
-    "fishernet": FisherNet,
-    "mfa-fv": MFAFV,
-    "mfafvnet": MFAFVNet,
-    "vlat": VLAT,
-    "sta": STA,
-    "ista": ISTA,
-    "jcf": JCF,
+    pooling.family: pooling
+    for pooling in (
+        Average,
+        Max,
+        GeM,
+        Bilinear,
+        TensorSketch,
+        RandomMaclaurin,
+        LowRankBilinear,
+        FactorizedBilinear,
+        Hadamard,
+        MLB,
+        Grassmann,
+        GrassmannFull,
+        MPNCov,
+        ISqrtCov,
+        VLAD,
+        NetVLAD,
+        FisherVector,
+        FisherNet,
+        MFAFV,
+        MFAFVNet,
+        VLAT,
+        STA,
+        ISTA,
+        JCF,
+    )
 }
 """Family → class. A name is a family and its numbers: ``jcf-32-8`` is of the family ``jcf``."""
 
@@ -60,8 +65,8 @@ def build(
     Args:
         name: A family of ``POOLINGS`` and its numbers.
         in_dim: d, the size of a local feature.
-        out_dim: D. Poolings that are wider by nature (``Pooling.compact`` is False) are projected to it; None leaves
-            them as they are.
+        out_dim: D. Poolings whose size the method decides (``Pooling.takes_out_dim`` is False) are projected to it;
+            None leaves them as they are.
         projection: How: ``linear`` (learned), ``pca`` or ``pca-whiten`` (from ``fit``).
         options: The class's own keywords.
 
@@ -69,9 +74,9 @@ def build(
     (16, 16)
     """
     cls = POOLINGS[family(name)]
-    if out_dim is None and cls.compact:
+    if out_dim is None and cls.takes_out_dim:
         raise ConfigError(f"{name} makes as many numbers as it is asked for: say out_dim")
-    size = {"out_dim": out_dim} if cls.compact else {}
+    size = {"out_dim": out_dim} if cls.takes_out_dim else {}
     try:
         pooling = cls.from_name(name, in_dim=in_dim, **size, **options)
     except TypeError as error:

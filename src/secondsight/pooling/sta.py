@@ -8,32 +8,34 @@ retrieval", ICIP 2018.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from secondsight.errors import ConfigError, DataError, ShapeError
+from secondsight.functional.pooling.blocks import BLOCK_NORMALISATIONS, across_codewords
 from secondsight.functional.pooling.codeword_tensors import own_linear, route, routed_linear, unrouted
 from secondsight.functional.pooling.normalise import l2
 from secondsight.functional.pooling.residuals import nearest_codeword
 from secondsight.functional.pooling.shifts import half_plane, local_pair_tensors, own_pair_tensors, spread
-from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, set_values
+from secondsight.pooling.codebook_pooling import FIT_POINTS, CodebookPooling, at_least_one, set_values
 from secondsight.pooling.contract import Features, Grid
-from secondsight.pooling.fitting import kmeans
-from secondsight.pooling.vlat import principal_axes
+from secondsight.pooling.feature_samples import kmeans
+from secondsight.pooling.principal import cluster_axes
+from secondsight.pooling.vlat import offsets
 from secondsight.progress import track
 
 IMAGES = 16
 """Images whose tensors are formed at a time while ISTA's means are gathered."""
 
 
-class _SpatialTensors(Codebook):
+class _SpatialTensors(CodebookPooling):
     """What STA and ISTA share: a codeword and p features for every location, a tensor for every pair of codewords."""
 
-    uses_grid: ClassVar[bool] = True
-    numbers = ("codewords", "dim")
+    uses_grid = True
+    normalisations = (*BLOCK_NORMALISATIONS, "power-across")
+    name_options = ("codewords", "dim")
 
     def __init__(
         self,
@@ -84,6 +86,9 @@ class _SpatialTensors(Codebook):
         z = spread(y, words, self.codewords, mask)
         return local_pair_tensors(z, grid, self.shifts, self.codewords).flatten(4).flatten(2, 3)
 
+    def normalised(self, v: Float[Tensor, "b blocks dims"]) -> Float[Tensor, "b out"]:
+        return across_codewords(v, self.power) if self.normalise == "power-across" else super().normalised(v)
+
     def _grid(self, x: Tensor, grid: Grid | None) -> Grid:
         if grid is None:
             raise ShapeError(
@@ -103,7 +108,9 @@ class STA(_SpatialTensors):
     """T_ij = Σ_n Σ_s y_s y_{s+n}ᵀ over locations s of codeword i with s + n of codeword j, summed over the shifts n.
 
     As in the author's code: features are projected on p principal axes and ℓ2-normalised, codewords are k-means of
-    those, and y is the ℓ2-normalised residual to the codeword; then the signed power 0.1.
+    those, and y is the ℓ2-normalised residual to the codeword; then the signed power 0.1. Not as there, by default: his
+    shifts go down the rows alone, which is ``shifts=[[0, 0], [1, 0], …, [n, 0]]``, and he divides each entry by its
+    length across codewords before the ℓ2 norm of all, which is ``normalise="power-across"``.
 
     Args:
         in_dim: d of the local features.
@@ -111,12 +118,17 @@ class STA(_SpatialTensors):
         dim: Principal axes p; the output has N²·p² dimensions.
         radius: Neighbours of at most so many rows and columns, in one half-plane, and the location itself.
         shifts: Instead of ``radius``: pairs (rows down, columns right).
-        normalise: ``power-l2`` (the paper), ``sqrt-l2``, ``l2``, ``intra-l2``, or ``none``, which is additive.
-        power: The exponent of ``power-l2``.
+        normalise: ``power-l2``, ``power-across`` (the author's code), ``sqrt-l2``, ``l2``, ``intra-l2``, or ``none``,
+            which is additive.
+        power: The exponent of ``power-l2`` and ``power-across``.
         fit_points: Local features that ``fit`` looks at.
     """
 
     family = "sta"
+    summary = "correlations of neighbouring locations, by codeword"
+    paper = "Picard, ICIP 2016"
+    expects = "the grid, and a fit before use"
+    examples = ("sta-4",)
     centre: Tensor
     axes: Tensor
     centres: Tensor
@@ -130,7 +142,7 @@ class STA(_SpatialTensors):
         """Principal axes and k-means, on a sample of the stream; the grid does not matter here."""
         points = self.points(features, seed)
         centre = points.mean(0)
-        axes, _ = principal_axes(points, centre[None], self.dim)
+        axes, _ = cluster_axes(points, centre[None], self.dim)
         set_values(self, centre=centre, axes=axes[0])
         set_values(self, centres=kmeans(l2((points - centre) @ axes[0]), self.codewords, seed=seed))
         self.mark_fitted()
@@ -138,9 +150,10 @@ class STA(_SpatialTensors):
     def described(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None
     ) -> tuple[Tensor, Float[Tensor, "b l p"]]:
-        y = l2(torch.nn.functional.linear(x, self.axes.T, -self.centre @ self.axes))
-        words = nearest_codeword(y, self.centres)
-        return words, l2(y - self.centres.index_select(0, words.flatten()).view_as(y))
+        centre, axes, centres = self.values("centre", "axes", "centres")
+        y = l2(torch.nn.functional.linear(x, axes.T, -centre @ axes))
+        words = nearest_codeword(y, centres)
+        return words, l2(y - centres.index_select(0, words.flatten()).view_as(y))
 
     def flops(self, locations: int) -> int:
         return locations * (2 * self.in_dim * self.dim + 2 * self.codewords * self.dim + self._pair_flops())
@@ -149,12 +162,17 @@ class STA(_SpatialTensors):
 class ISTA(_SpatialTensors):
     """T_ij = Σ_n Σ_s (y_s y_{s+n}ᵀ − T̄_ij) with y = V_iᵀ(x − μ_i), in the principal axes of a location's own codeword.
 
-    What improves on STA is the projection: axes fitted to each codeword instead of one set for all, so that as few
-    dimensions keep more, and the mean tensor T̄_ij of the training images taken off, as VLAT does. With the shift (0, 0)
-    alone it is VLAT. Arguments as for ``STA``; ``fit`` needs the grid, and reads the stream twice.
+    Only the abstract of the paper could be read, which promises a better projection than STA's. What stands here is our
+    reading of it, checked against nothing of the authors': axes fitted to each codeword instead of one set for all, so
+    that as few dimensions keep more, and the mean tensor T̄_ij of the training images taken off, as VLAT does. With the
+    shift (0, 0) alone it is VLAT. Arguments as for ``STA``; ``fit`` needs the grid, and reads the stream twice.
     """
 
     family = "ista"
+    summary = "STA in each codeword's own axes; our reading of an abstract"
+    paper = "Jacob, Picard, Histace, Klein, ICIP 2018 (only the abstract could be read)"
+    expects = "the grid, and a fit before use"
+    examples = ("ista-4",)
     centres: Tensor
     axes: Tensor
     mean_tensors: Tensor
@@ -174,18 +192,19 @@ class ISTA(_SpatialTensors):
             )
         points = self.points(features, seed)
         centres = kmeans(points, self.codewords, seed=seed)
-        axes, _ = principal_axes(points, centres, self.dim)
+        axes, _ = cluster_axes(points, centres, self.dim)
         set_values(self, centres=centres, axes=axes)
         self.mean_tensors.copy_(self._mean_tensors(features, grid))
         self.mark_fitted()
 
     @torch.no_grad()
     def _mean_tensors(self, features: Features, grid: Grid) -> Tensor:
-        totals, pairs = torch.zeros_like(self.mean_tensors, dtype=torch.float64), self.mean_tensors.new_zeros(1)
+        (like,) = self.values("axes")
+        totals, pairs = torch.zeros_like(self.mean_tensors, dtype=torch.float64), like.new_zeros(1)
         for x in track(_images(features, grid), "mean tensors"):
-            words, y = self.described(x.to(self.axes), None)
+            words, y = self.described(x.to(like), None)
             totals += own_pair_tensors(y, words, self.codewords, None, grid, self.shifts).sum(0)
-            pairs = pairs + self._pairs(words, None, grid, self.axes).sum(0)
+            pairs = pairs + self._pairs(words, None, grid, like).sum(0)
         return totals / pairs.clamp_min(1)
 
     def _pairs(self, words: Tensor, mask: Tensor | None, grid: Grid, like: Tensor) -> Tensor:
@@ -196,12 +215,12 @@ class ISTA(_SpatialTensors):
     def described(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None
     ) -> tuple[Tensor, Float[Tensor, "b l p"]]:
-        words = nearest_codeword(x, self.centres)
-        offsets = -(self.centres[:, None] @ self.axes)[:, 0]
+        centres, axes = self.values("centres", "axes")
+        words = nearest_codeword(x, centres)
         if torch.compiler.is_exporting():
-            return words, own_linear(x, words, self.axes, offsets)
+            return words, own_linear(x, words, axes, offsets(centres, axes))
         routes = route(words, self.codewords)
-        y = unrouted(routed_linear(x, routes, self.axes, offsets), routes.order)
+        y = unrouted(routed_linear(x, routes, axes, offsets(centres, axes)), routes.order)
         return words, y.view(*words.shape, self.dim)
 
     def sums(
@@ -211,7 +230,7 @@ class ISTA(_SpatialTensors):
         words, y = self.described(x, mask)
         tensors = own_pair_tensors(y, words, self.codewords, mask, grid, self.shifts)
         pairs = self._pairs(words, mask, grid, x)
-        return torch.addcmul(tensors, pairs, self.mean_tensors, value=-1).flatten(3).flatten(1, 2)
+        return torch.addcmul(tensors, pairs, *self.values("mean_tensors"), value=-1).flatten(3).flatten(1, 2)
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
@@ -221,7 +240,8 @@ class ISTA(_SpatialTensors):
         tensors = local_pair_tensors(spread(y, words, self.codewords, mask), grid, self.shifts, self.codewords)
         ones = spread(x.new_ones(*words.shape, 1), words, self.codewords, mask)
         pairs = local_pair_tensors(ones, grid, self.shifts, self.codewords)
-        return (tensors - pairs * self.mean_tensors).flatten(4).flatten(2, 3)
+        (means,) = self.values("mean_tensors")
+        return (tensors - pairs * means).flatten(4).flatten(2, 3)
 
     def flops(self, locations: int) -> int:
         return locations * (2 * self.in_dim * (self.codewords + self.dim) + self._pair_flops())

@@ -19,12 +19,12 @@ from secondsight.functional.pooling.residuals import (
     one_hot,
     sharpness,
 )
-from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, set_values
+from secondsight.pooling.codebook_pooling import FIT_POINTS, CodebookPooling, at_least_one, set_values
 from secondsight.pooling.contract import Features, Grid
-from secondsight.pooling.fitting import kmeans
+from secondsight.pooling.feature_samples import kmeans
 
 
-class VLAD(Codebook):
+class VLAD(CodebookPooling):
     """v_k = Σ (x − c_k) over the locations whose nearest codeword is c_k; the codewords come from k-means.
 
     Args:
@@ -35,6 +35,10 @@ class VLAD(Codebook):
     """
 
     family = "vlad"
+    summary = "residuals to k-means centres"
+    paper = "Jégou et al., CVPR 2010; Arandjelović & Zisserman, CVPR 2013"
+    expects = "a fit before use"
+    examples = ("vlad-32",)
 
     def __init__(self, in_dim: int, *, codewords: int = 32, normalise: str = "intra-l2", fit_points: int = FIT_POINTS):
         at_least_one(self.family, codewords=codewords)
@@ -51,20 +55,21 @@ class VLAD(Codebook):
     def sums(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b n d"]:
-        return hard_residuals(x, nearest_codeword(x, self.centres), self.centres, mask)
+        (centres,) = self.values("centres")
+        return hard_residuals(x, nearest_codeword(x, centres), centres, mask)
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b l n d"]:
-        h = one_hot(nearest_codeword(x, self.centres), self.codewords, mask, x)
-        return local_residuals(x, h, self.centres)
+        (centres,) = self.values("centres")
+        return local_residuals(x, one_hot(nearest_codeword(x, centres), self.codewords, mask, x), centres)
 
     def flops(self, locations: int) -> int:
         n, d = self.centres.shape
         return locations * (2 * n * d + d) + n * d * 2
 
 
-class NetVLAD(Codebook):
+class NetVLAD(CodebookPooling):
     """v_k = Σ_l h_k(x_l)(x_l − c_k) with h = softmax(w_kᵀx + b_k); w, b and c are learned apart.
 
     ``fit`` starts it at the codebook of VLAD: w_k = 2αc_k, b_k = −α‖c_k‖², that is h_k ∝ exp(−α‖x − c_k‖²), with α such
@@ -78,6 +83,10 @@ class NetVLAD(Codebook):
     """
 
     family = "netvlad"
+    summary = "VLAD with a learned soft assignment"
+    paper = "Arandjelović et al., CVPR 2016"
+    expects = "ℓ2-normalised features, and a fit for a good start"
+    examples = ("netvlad-32",)
     learned = True
 
     def __init__(self, in_dim: int, *, codewords: int = 32, normalise: str = "intra-l2", fit_points: int = FIT_POINTS):
@@ -103,18 +112,20 @@ class NetVLAD(Codebook):
 
     def assign(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l n"]:
         """h(x): how much of each location goes to each codeword."""
-        return posteriors(x, mask, self.weight, None, self.bias)
+        weight, bias = self.values("weight", "bias")
+        return posteriors(x, mask, weight, None, bias)
 
     def sums(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b n d"]:
-        s0, s1, _ = posterior_sums(x, mask, self.weight, None, self.bias)
-        return s1 - s0[..., None] * self.centres
+        weight, bias, centres = self.values("weight", "bias", "centres")
+        s0, s1, _ = posterior_sums(x, mask, weight, None, bias)
+        return s1 - s0[..., None] * centres
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
     ) -> Float[Tensor, "b l n d"]:
-        return local_residuals(x, self.assign(x, mask), self.centres)
+        return local_residuals(x, self.assign(x, mask), *self.values("centres"))
 
     def flops(self, locations: int) -> int:
         n, d = self.centres.shape

@@ -10,14 +10,16 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from secondsight.functional.pooling.codeword_tensors import Routes, half, own_linear, route, routed_linear, run_grams
+from secondsight.functional.pooling.codeword_tensors import Routes, own_linear, route, routed_linear, run_grams
 from secondsight.functional.pooling.residuals import nearest_codeword, one_hot
-from secondsight.pooling.codebook import FIT_POINTS, Codebook, at_least_one, set_values
+from secondsight.functional.pooling.triangle import upper_triangle
+from secondsight.pooling.codebook_pooling import FIT_POINTS, CodebookPooling, at_least_one, set_values
 from secondsight.pooling.contract import Features, Grid
-from secondsight.pooling.fitting import kmeans
+from secondsight.pooling.feature_samples import kmeans
+from secondsight.pooling.principal import cluster_axes
 
 
-class VLAT(Codebook):
+class VLAT(CodebookPooling):
     """T_k = Σ [V_kᵀ(x − μ_k)(x − μ_k)ᵀV_k − T̄_k] over the locations of codeword k; the upper triangles are the output.
 
     V_k holds the leading principal axes of codeword k's training features, T̄_k is their mean tensor. Off-diagonal
@@ -33,7 +35,11 @@ class VLAT(Codebook):
     """
 
     family = "vlat"
-    numbers = ("codewords", "dim")
+    summary = "second-order residuals to k-means centres"
+    paper = "Picard & Gosselin, ICIP 2011 and CVIU 2013"
+    expects = "a fit before use"
+    examples = ("vlat-16",)
+    name_options = ("codewords", "dim")
 
     def __init__(
         self,
@@ -62,19 +68,19 @@ class VLAT(Codebook):
         """k-means on a sample of the stream, then the principal axes and the mean tensor of each cluster."""
         points = self.points(features, seed)
         centres = kmeans(points, self.codewords, seed=seed)
-        axes, tensors = principal_axes(points, centres, self.axes.shape[2])
+        axes, tensors = cluster_axes(points, centres, self.axes.shape[2])
         set_values(self, centres=centres, axes=axes, mean_tensors=tensors)
         self.mark_fitted()
 
     def _routed(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Routes, Tensor]:
         """The codewords, the routes, and V_kᵀ(x − μ_k) of each location in their order."""
-        words = nearest_codeword(x, self.centres)
+        centres, axes = self.values("centres", "axes")
+        words = nearest_codeword(x, centres)
         routes = route(words, self.codewords, mask)
-        return words, routes, routed_linear(x, routes, self.axes, self._offsets())
+        return words, routes, routed_linear(x, routes, axes, offsets(centres, axes))
 
-    def _offsets(self) -> Tensor:
-        """−V_kᵀμ_k: (n, p)."""
-        return -(self.centres[:, None] @ self.axes)[:, 0]
+    def _mean_triangles(self) -> Float[Tensor, "n q"]:
+        return upper_triangle(*self.values("mean_tensors"), isometric=True)
 
     def sums(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
@@ -83,15 +89,16 @@ class VLAT(Codebook):
             return self._dense(x, mask)
         _, routes, y = self._routed(x, mask)
         counts = routes.runs.T[..., None].to(x.dtype)
-        return torch.addcmul(run_grams(y, routes.runs), counts, half(self.mean_tensors), value=-1)
+        return torch.addcmul(run_grams(y, routes.runs), counts, self._mean_triangles(), value=-1)
 
     def _dense(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """The same without routing."""
-        words = nearest_codeword(x, self.centres)
+        centres, axes, means = self.values("centres", "axes", "mean_tensors")
+        words = nearest_codeword(x, centres)
         h = one_hot(words, self.codewords, mask, x)
-        y = own_linear(x, words, self.axes, self._offsets())
+        y = own_linear(x, words, axes, offsets(centres, axes))
         grams = torch.einsum("blnp,blq->bnpq", h[..., None] * y[:, :, None], y)
-        return half(grams - h.sum(1)[..., None, None] * self.mean_tensors)
+        return upper_triangle(grams - h.sum(1)[..., None, None] * means, isometric=True)
 
     def terms(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
@@ -99,7 +106,7 @@ class VLAT(Codebook):
         words, routes, y = self._routed(x, mask)
         n = self.codewords
         own = words.flatten()[routes.order]
-        alone = half(y[:, :, None] * y[:, None]) - half(self.mean_tensors)[own]
+        alone = upper_triangle(y[:, :, None] * y[:, None], isometric=True) - self._mean_triangles()[own]
         out = x.new_zeros(words.numel() * n, alone.shape[1])
         return out.index_copy(0, routes.order * n + own, alone).view(*words.shape, n, -1)
 
@@ -108,24 +115,6 @@ class VLAT(Codebook):
         return locations * (2 * n * d + 2 * d * p + 2 * p * p) + 2 * n * p * p
 
 
-def principal_axes(
-    points: Float[Tensor, "m d"], centres: Float[Tensor, "n d"], dim: int
-) -> tuple[Float[Tensor, "n d p"], Float[Tensor, "n p p"]]:
-    """V_k and V_kᵀ E[(x − μ_k)(x − μ_k)ᵀ] V_k of every cluster, one d×d matrix at a time.
-
-    A cluster with fewer points than axes takes its remaining axes from the pooled residuals.
-    """
-    words = nearest_codeword(points, centres)
-    pooled = _scatter((points - centres[words]).double())
-    axes, tensors = [], []
-    for k, centre in enumerate(centres):
-        own = _scatter((points[words == k] - centre).double())
-        # enough of the pooled scatter to order what the cluster does not determine, too little to turn what it does
-        vectors = torch.linalg.eigh(own + 1e-6 * pooled).eigenvectors[:, -dim:].flip(1)
-        axes.append(vectors)
-        tensors.append(vectors.T @ own @ vectors)
-    return torch.stack(axes).to(points), torch.stack(tensors).to(points)
-
-
-def _scatter(r: Tensor) -> Tensor:
-    return r.T @ r / max(len(r), 1)
+def offsets(centres: Float[Tensor, "n d"], axes: Float[Tensor, "n d p"]) -> Float[Tensor, "n p"]:
+    """−V_kᵀμ_k."""
+    return -(centres[:, None] @ axes)[:, 0]

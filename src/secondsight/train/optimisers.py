@@ -34,12 +34,12 @@ def doubts(model: Embedder, optimizer: torch.optim.Optimizer, options: Optimizer
     """What its owner may not have meant."""
     if not any(group["base_lr"] for group in optimizer.param_groups if group["name"] != "proxies"):
         yield "nothing of the model learns: every rate is 0; give optimizer.head_lr, end_lr or lr"
-    if options.end_lr and not list(model.pooling.ends()):
+    if options.end_lr and not list(model.pooling.readout_parameters()):
         yield f"optimizer.end_lr = {options.end_lr:g} moves nothing: this pooling has neither a last matrix nor gains"
 
 
 def _groups(model: Embedder, loss: Loss, options: OptimizerSection) -> Iterable[dict[str, Any]]:
-    ends = list(model.pooling.ends())
+    ends = list(model.pooling.readout_parameters())
     head = [p for part in (model.reduction, model.pooling) if part is not None for p in part.parameters()]
     head_lr = options.lr * 10 if options.head_lr is None else options.head_lr
     rates = (

@@ -38,15 +38,21 @@ def boosted_deviance(
     beta: float,
     cost: float,
     shrinkage: float | None,
+    self_pairs: bool = False,
 ) -> Float[Tensor, ""]:
     """BIER's loss (Opitz et al. 2017, algorithm 1) of M learners, given as unit vectors.
 
     1/M Σ_m of the binomial deviance of learner m with each pair weighed by what the learners before it say of it.
+    ``self_pairs``: divide the sum over P positive pairs by P + B/2, not P, as the authors' code, which counts the pairs
+    of an image with itself there and gives them no weight.
     """
     said = [activations(u @ u.T, labels, alpha=alpha, beta=beta, cost=cost) for u in learners]
     emphasis = 1.0 if shrinkage is None else _NEGATIVES_COUNT
     positive = boosted([a for a, _ in said], shrinkage=shrinkage, emphasis=1.0)
     negative = boosted([a for _, a in said], shrinkage=shrinkage, emphasis=emphasis)
+    if self_pairs:
+        pairs = said[0][0].numel()
+        positive = positive * (pairs / (pairs + len(labels) / 2))
     return (positive + negative) / len(learners)
 
 
@@ -88,7 +94,7 @@ def co_activation(learners: Sequence[Float[Tensor, "b _"]]) -> Float[Tensor, ""]
 def cascaded_contrastive(
     heads: Sequence[Float[Tensor, "b _"]], labels: Int[Tensor, " b"], *, fractions: Sequence[float], margin: float
 ) -> Float[Tensor, ""]:
-    """HDC's loss (Yuan et al. 2017) of K heads, given as unit vectors: Σ_k of the contrastive loss on head k's pairs.
+    """HDC's cascade (Yuan et al. 2017) of K heads, given as unit vectors: Σ_k of a contrastive loss on head k's pairs.
 
     L⁺ = d_ij for positive and L⁻ = max(0, margin − d_ij) for negative pairs; both are cascaded apart.
     """
@@ -96,6 +102,23 @@ def cascaded_contrastive(
     positive = cascaded([euclidean(s) for s, _ in pairs], fractions)
     negative = cascaded([margin - euclidean(s) for _, s in pairs], fractions)
     return positive + negative
+
+
+def hard_negative_contrastive(
+    heads: Sequence[Float[Tensor, "b _"]], labels: Int[Tensor, " b"], *, fractions: Sequence[float], margin: float
+) -> Float[Tensor, ""]:
+    """HDC's loss as the authors' layer computes it: Σ_k of the mean over head k's terms above 0, which are
+
+    d² of all positive pairs, and max(0, margin − d²) of the fraction h_k of the negative pairs that head k itself finds
+    hardest, every negative pair listed twice (as i, j and as j, i).
+    """
+    total = labels.new_zeros((), dtype=heads[0].dtype)
+    for u, fraction in zip(heads, fractions, strict=True):
+        positive, negative = split_pairs(2 - 2 * u @ u.T, labels)
+        twice = (margin - negative).relu().repeat_interleave(2)
+        hardest = twice.topk(int(fraction * len(twice)), sorted=False).values
+        total = total + mean_of_active(torch.cat([positive.relu(), hardest]))
+    return total
 
 
 def cascaded(hardness: Sequence[Float[Tensor, " p"]], fractions: Sequence[float]) -> Float[Tensor, ""]:

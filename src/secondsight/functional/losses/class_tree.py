@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -56,46 +57,20 @@ def level_thresholds(spreads: Float[Tensor, " c"], counts: Int[Tensor, " c"], *,
 def merge_classes(distances: Float[Tensor, "c c"], thresholds: Float[Tensor, " l"]) -> Int[Tensor, "l c"]:
     """The node that each class belongs to at each level; at level l the classes nearer than d_l are merged.
 
-    Merging is transitive, so the nodes of a level are the connected components of {(p, q): d(p, q) < d_l}, read off a
-    minimum spanning tree. At the top all classes are one node.
+    Merging is transitive, so the nodes of a level are the connected components of {(p, q): d(p, q) < d_l}: single
+    linkage, cut at each threshold. At the top all classes are one node.
     """
-    edges = sorted(_spanning_tree(distances))
-    node = list(range(len(distances)))
+    nodes = torch.zeros(len(thresholds), len(distances), dtype=torch.long)
+    if len(distances) < 2:
+        return nodes
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from scipy.spatial.distance import squareform
 
-    def root(c: int) -> int:
-        while node[c] != c:
-            node[c] = node[node[c]]  # halves the path for the next caller
-            c = node[c]
-        return c
-
-    levels, done = [], 0
-    for threshold in thresholds.tolist():
-        while done < len(edges) and edges[done][0] < threshold:
-            _, p, q = edges[done]
-            node[root(p)] = root(q)
-            done += 1
-        levels.append([root(c) for c in range(len(distances))])
-    levels[-1] = [0] * len(distances)
-    return torch.tensor(levels, dtype=torch.long)
-
-
-def _spanning_tree(distances: Tensor) -> list[tuple[float, int, int]]:
-    """Prim's algorithm: (distance, p, q) of the c − 1 shortest edges that connect all classes."""
-    nearest = distances[0].clone()
-    parent = torch.zeros(len(distances), dtype=torch.long)
-    nearest[0] = torch.inf
-    waiting = torch.ones(len(distances), dtype=torch.bool)
-    waiting[0] = False
-    edges = []
-    for _ in range(len(distances) - 1):
-        c = int(nearest.argmin())
-        edges.append((float(nearest[c]), c, int(parent[c])))
-        waiting[c] = False
-        closer = (distances[c] < nearest) & waiting
-        nearest = torch.where(closer, distances[c], nearest)
-        parent = torch.where(closer, c, parent)
-        nearest[c] = torch.inf
-    return edges
+    tree = linkage(squareform(distances.numpy(), checks=False), method="single")
+    for level, threshold in enumerate(thresholds[:-1].tolist()):
+        below = np.nextafter(threshold, -np.inf)  # scipy merges at the threshold too
+        nodes[level] = torch.from_numpy(fcluster(tree, below, criterion="distance"))
+    return nodes
 
 
 def merging_distance(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from secondsight.functional.pooling.image_slices import image_slices
 from secondsight.functional.pooling.normalise import l2, signed_power
+from secondsight.functional.pooling.plain_gradients import plain_gradients
 
 BLOCK_NORMALISATIONS = ("none", "l2", "sqrt-l2", "power-l2", "intra-l2")
 """none: the plain sum · l2: length 1 · sqrt-l2, power-l2: signed √ or power, and l2 · intra-l2: l2 by block, and l2."""
@@ -17,7 +21,7 @@ EPS = 1e-10
 SHORTEST = 1e-12
 """A vector shorter than this is divided by it instead of by its length; zero stays zero."""
 
-PIECE = 2**17
+NUMBERS = 2**17
 """Numbers of v that go through all the steps of a power normalisation together: 512 kB in float32."""
 
 
@@ -50,11 +54,9 @@ class _PowerL2(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, z, power):
-        images = max(1, PIECE // max(1, z.shape[1]))
         out, slope = torch.empty_like(z), torch.empty_like(z) if ctx.needs_input_grad[0] else None
         length = z.new_empty(len(z), 1)
-        for start in range(0, len(z), images):
-            some = slice(start, start + images)
+        for some in image_slices(z, NUMBERS):
             base = z[some].abs().add_(EPS)
             scale = base.rsqrt() if power == 0.5 else base.log().mul_(power - 1).exp_()  # pow takes twice as long
             y = torch.mul(z[some], scale, out=out[some])
@@ -74,6 +76,20 @@ class _PowerL2(torch.autograd.Function):
         (g,) = grads
         z, u, slope, length = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: gradients that can be differentiated again, at the plain price
-            return torch.autograd.grad(_plain(z, ctx.power), z, g, create_graph=True)[0], None
+            return plain_gradients(_plain, (z, ctx.power), (g,))
         along = torch.bmm(g[:, None], u[..., None])[:, 0].masked_fill_(length < SHORTEST, 0)
         return torch.addcmul(g, u, along, value=-1).mul_(slope), None
+
+
+def across_codewords(v: Float[Tensor, "b pairs dims"], power: float) -> Float[Tensor, "b out"]:
+    """Blocks T_ij of all pairs of n codewords, normalised as in STA's own code: the signed power; every entry over its
+    length across the n blocks T_ii, or across the n(n − 1) blocks with i ≠ j; then l2 of it all.
+    """
+    y = signed_power(v, power, eps=EPS)
+    n = math.isqrt(v.shape[1])
+    same = torch.eye(n, dtype=torch.bool, device=v.device).view(-1, 1)
+    squares = y.square()
+    energy = torch.where(
+        same, squares.where(same, 0).sum(1, keepdim=True), squares.where(~same, 0).sum(1, keepdim=True)
+    )
+    return l2((y / energy.clamp_min(SHORTEST**2).sqrt()).flatten(1), eps=SHORTEST)

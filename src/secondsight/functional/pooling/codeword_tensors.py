@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from secondsight.functional.pooling.triangle import upper_triangle
+
 
 class Routes(NamedTuple):
     """Locations sorted by codeword, then image; those masked out are left away."""
@@ -93,7 +95,7 @@ def own_linear(
 
 
 def run_grams(y: Float[Tensor, "m p"], runs: Int[Tensor, "n b"]) -> Float[Tensor, "b n q"]:
-    """``half(Σ y yᵀ)`` over every run of consecutive rows; run (k, i) has ``runs[k, i]`` of them.
+    """The isometric upper triangle of Σ y yᵀ over every run of consecutive rows; run (k, i) has ``runs[k, i]`` of them.
 
     Runs of like length are padded with zero rows to a common one and multiplied as a batch: at most half is padding.
     """
@@ -113,7 +115,11 @@ class _RunGrams(torch.autograd.Function):
         for rows, out in zip(ctx.groups, split_like(grams, ctx.groups), strict=True):
             group = _gathered(padded, rows)
             torch.bmm(group.transpose(1, 2), group, out=out)
-        return y.new_zeros(b * n, p * (p + 1) // 2).index_copy_(0, ctx.places, half(grams)).view(b, n, -1)
+        return (
+            y.new_zeros(b * n, p * (p + 1) // 2)
+            .index_copy_(0, ctx.places, upper_triangle(grams, isometric=True))
+            .view(b, n, -1)
+        )
 
     @staticmethod
     def backward(ctx, *grads):
@@ -156,21 +162,9 @@ def _gathered(y: Tensor, rows: Tensor) -> Tensor:
 
 
 def _unfolded(g: Tensor, p: int) -> Tensor:
-    """The gradient of YᵀY for Y's sake, D + Dᵀ, from that of its half: (s, p, p)."""
+    """The gradient of YᵀY for Y's sake, D + Dᵀ, from that of its upper triangle: (s, p, p)."""
     rows, columns = torch.triu_indices(p, p, device=g.device)
     place = torch.empty(p, p, dtype=torch.long, device=g.device)
     place[rows, columns] = place[columns, rows] = torch.arange(len(rows), device=g.device)
     scale = g.new_full((len(rows),), math.sqrt(2)).masked_fill_(rows == columns, 2)
     return (g * scale).index_select(1, place.flatten()).view(len(g), p, p)
-
-
-def half(t: Float[Tensor, "*s p p"]) -> Float[Tensor, "*s q"]:
-    """The upper triangle of symmetric matrices, off-diagonal entries times √2: inner products are kept.
-
-    >>> half(torch.tensor([[1.0, 2.0], [2.0, 3.0]]))
-    tensor([1.0000, 2.8284, 3.0000])
-    """
-    p = t.shape[-1]
-    rows, columns = torch.triu_indices(p, p, device=t.device)
-    scale = t.new_full((len(rows),), math.sqrt(2)).masked_fill(rows == columns, 1)
-    return t.flatten(-2).index_select(-1, rows * p + columns).mul_(scale)

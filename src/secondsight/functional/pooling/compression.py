@@ -1,6 +1,4 @@
-"""Fewer numbers for nearly the same representation: shared projectors in closed form, PCA without a mean, int8 and
-bits.
-"""
+"""Fewer numbers for nearly the same representation: shared projectors in closed form, int8 and bits."""
 
 from __future__ import annotations
 
@@ -43,14 +41,6 @@ def _roots(usage: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
     values, vectors = torch.linalg.eigh(usage.to(like.device).double())
     values = values.clamp_min(1e-4 * values[-1].item())
     return (vectors * values.sqrt()) @ vectors.T, (vectors * values.rsqrt()) @ vectors.T
-
-
-def principal_axes(z: Float[Tensor, "m d"], k: int) -> Float[Tensor, "d k"]:
-    """The k directions that keep most of Σ ‖z‖², most first. No mean is subtracted, so cosines survive as well as they
-    can.
-    """
-    moment = z.double().T @ z.double()
-    return torch.linalg.eigh(moment).eigenvectors.flip(1)[:, :k].to(z)
 
 
 def to_int8(z: Float[Tensor, "m d"]) -> Int8[Tensor, "m d"]:

@@ -16,7 +16,6 @@ always 1. Tensors that end in (f + 1, d) or (f + 1) hold μ's row first, then on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -24,9 +23,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from secondsight.functional.pooling.gaussians import LOG_2PI
-
-PIECE = 2**19
-"""Numbers of x in a piece: 2 MB in float32."""
+from secondsight.functional.pooling.image_slices import image_slices
+from secondsight.functional.pooling.plain_gradients import plain_gradients
 
 
 class Covariances(NamedTuple):
@@ -127,7 +125,7 @@ class _PosteriorMoments(torch.autograd.Function):
         totals, sums = x.new_empty(n * f1, b), x.new_empty(n * f1, b, d)
         half = _members(n, f1, x) / 2
         half[::f1] = 0
-        for some in _pieces(x):
+        for some in image_slices(x):
             r = (x[some] - centre).flatten(0, 1)
             v = torch.addmm(o.flatten(), r, m.view(-1, d).T, out=u[some].view(-1, n * f1))
             log_joint = torch.addmm(v[:, ::f1], r.square(), p.T).addmm_(v.square(), half)
@@ -143,13 +141,13 @@ class _PosteriorMoments(torch.autograd.Function):
     def backward(ctx, *grads):
         x, centre, share, m, o, p, u, gamma = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: gradients that can be differentiated again, at the plain price
-            return _plain_gradients(ctx.needs_input_grad, (x, centre, share, m, o, p), grads)
+            return plain_gradients(_plain_moments, (x, centre, share, m, o, p), grads)
         (b, _, d), (n, f1) = x.shape, o.shape
         d_totals, d_sums = grads[0].reshape(n * f1, b), grads[1].reshape(n * f1, b, d)
         dx, learned = torch.empty_like(x), any(ctx.needs_input_grad[3:])
         dm, do, dp = torch.zeros_like(m).view(-1, d), torch.zeros_like(o).view(-1), torch.zeros_like(p)
         members = _members(n, f1, x)
-        for some in _pieces(x):
+        for some in image_slices(x):
             r, g = x[some] - centre, d_sums[:, some].transpose(0, 1)
             tau = torch.baddbmm(d_totals[:, some].T[:, None], r, g.transpose(1, 2))
             own = gamma[some] * share[some, :, None]
@@ -168,18 +166,6 @@ class _PosteriorMoments(torch.autograd.Function):
         if not learned:
             return dx, None, None, None, None, None
         return dx, None, None, dm.view_as(m), do.view_as(o), dp
-
-
-def _plain_gradients(needed: Sequence[bool], inputs: tuple[Tensor, ...], grads: tuple[Tensor, ...]) -> tuple:
-    wanted = [t for t, need in zip(inputs, needed, strict=True) if need]
-    found = iter(torch.autograd.grad(_plain_moments(*inputs), wanted, grads, create_graph=True, allow_unused=True))
-    return tuple(next(found) if need else None for need in needed)
-
-
-def _pieces(x: Tensor) -> Iterator[slice]:
-    """A few images at a time, so that what is as wide as x stays in the cache."""
-    images = max(1, PIECE // max(1, x.shape[1] * x.shape[2]))
-    return (slice(start, start + images) for start in range(0, len(x), images))
 
 
 def _members(n: int, f1: int, like: Tensor) -> Tensor:

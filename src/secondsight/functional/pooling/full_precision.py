@@ -10,6 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 
+def widened(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """``x`` as float32 or wider."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
 @contextmanager
 def full_precision(x: Float[Tensor, "*shape"]) -> Iterator[Float[Tensor, "*shape"]]:
     """``x`` as float32 or wider, with autocast off inside the block.
@@ -19,4 +24,4 @@ def full_precision(x: Float[Tensor, "*shape"]) -> Iterator[Float[Tensor, "*shape
     torch.float32
     """
     with torch.autocast(x.device.type, enabled=False):
-        yield x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        yield widened(x)

@@ -7,11 +7,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 
-def embedded(x: Float[Tensor, "b l d"], *weights: Float[Tensor, "d _"]) -> tuple[Float[Tensor, "b l _"], ...]:
-    """tanh(Wᵀx) for several W, by one matrix product."""
-    # In place: a product does not need its own result for the backward pass.
-    h = (x @ torch.cat(weights, dim=1)).tanh_()
-    return h.split([w.shape[1] for w in weights], dim=-1)
+def embedded(
+    x: Float[Tensor, "b l d"], weight: Float[Tensor, "d r"], bias: Float[Tensor, " r"] | None = None
+) -> Float[Tensor, "b l r"]:
+    """tanh(Wᵀx + b)."""
+    # In place: neither a product nor a sum needs its own result for the backward pass.
+    return torch.nn.functional.linear(x, weight.T, bias).tanh_()
 
 
 def attention(logits: Float[Tensor, "b l g"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l g"]:

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from secondsight.functional.pooling.plain_gradients import plain_gradients
 from secondsight.functional.pooling.projectors import project, project_backward
 
 ROWS = 1024
@@ -51,7 +52,7 @@ def jcf(
         rows: Locations worked on at a time.
     """
     if torch.compiler.is_exporting():  # exporters know matrix products, not our operator
-        return jcf_local(x, h, uv, bias=bias, index=index, y=y, g=g, index2=index2).sum(1)
+        return _plain(x, h, index, y, g, index2, uv, bias)
     x, h, uv, bias, y, g = _autocast(x, h, uv, bias, y, g)
     if index is not None:
         rows *= 8  # they are shared out among the projectors, and there is no h ⊗ x to hold
@@ -248,29 +249,19 @@ def _setup(ctx, inputs, output) -> None:
 def _backward(ctx, gz, _):
     factors, x, h, index, y, g, index2, uv, bias = ctx.saved_tensors
     if torch.is_grad_enabled():  # create_graph=True: gradients that can be differentiated again, at the plain price
-        gradients = _plain_gradients(gz, x, h, index, y, g, index2, uv, bias)
-    else:
-        wants_x, _, _, wants_y, _, _, wants_uv, *_ = ctx.needs_input_grad
-        gradients = _jcf_backward(
-            gz.contiguous(), factors, x, h, index, y, g, index2, uv, bias, ctx.rows, wants_x or wants_y, wants_uv
+        return *plain_gradients(_plain, (x, h, index, y, g, index2, uv, bias), (gz,)), None, None
+    wanted = ctx.needs_input_grad
+    gradients = iter(
+        _jcf_backward(
+            gz.contiguous(), factors, x, h, index, y, g, index2, uv, bias, ctx.rows, wanted[0] or wanted[3], wanted[6]
         )
-    gx, gh, gy, gg, guv, gbias = (
-        gradient if wanted else None for gradient, wanted in zip(gradients, _asked(ctx), strict=True)
     )
-    return gx, gh, None, gy, gg, None, guv, gbias, None, None
+    of_all = (None if i in (2, 5) else next(gradients) for i in range(8))  # indices have none
+    return *(gradient if asked else None for gradient, asked in zip(of_all, wanted, strict=False)), None, None
 
 
-def _asked(ctx) -> list[bool]:
-    """Whether the gradient of x, h, y, g, uv and bias is wanted."""
-    return [ctx.needs_input_grad[i] for i in (0, 1, 3, 4, 6, 7)]
-
-
-def _plain_gradients(gz, x, h, index, y, g, index2, uv, bias) -> list[Tensor | None]:
-    inputs = [x, h, y, g, uv, bias]
-    wanted = [t for t in inputs if t is not None and t.requires_grad]
-    z = jcf_local(x, h, uv, bias=bias, index=index, y=y, g=g, index2=index2).sum(1)
-    found = iter(torch.autograd.grad(z, wanted, gz, create_graph=True, allow_unused=True))
-    return [next(found) if t is not None and t.requires_grad else None for t in inputs]
+def _plain(x, h, index, y, g, index2, uv, bias) -> Tensor:
+    return jcf_local(x, h, uv, bias=bias, index=index, y=y, g=g, index2=index2).sum(1)
 
 
 _jcf.register_autograd(_backward, setup_context=_setup)

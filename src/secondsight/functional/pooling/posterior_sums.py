@@ -14,10 +14,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from secondsight.functional.pooling.image_slices import image_slices
+from secondsight.functional.pooling.plain_gradients import plain_gradients
 from secondsight.functional.pooling.residuals import masked
-
-PIECE = 2**19
-"""Numbers of x worked on together: 2 MB in float32."""
 
 
 def posterior_sums(
@@ -61,7 +60,7 @@ class _PosteriorSums(torch.autograd.Function):
         (b, length, d), n = x.shape, len(linear)
         gamma, s1 = x.new_empty(b, length, n), x.new_empty(b, n, d)
         s2 = None if square is None else x.new_empty(b, n, d)
-        for some in _walk(x):
+        for some in image_slices(x):
             r, r2 = _powers(x[some], centre, square)
             logits = torch.addmm(constant, r.flatten(0, 1), linear.T)
             if square is not None:
@@ -79,13 +78,13 @@ class _PosteriorSums(torch.autograd.Function):
     def backward(ctx, *grads):
         x, mask, centre, linear, square, constant, gamma = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: gradients that can be differentiated again
-            return _again(x, mask, centre, linear, square, constant, grads)
+            return plain_gradients(_plain, (x, mask, centre, linear, square, constant), grads)
         d0, d1, d2 = grads
         dx = torch.empty_like(x) if ctx.needs_input_grad[0] else None
         learns = any(ctx.needs_input_grad[3:])
         d_linear, d_constant = torch.zeros_like(linear), torch.zeros_like(constant)
         d_square = None if square is None else torch.zeros_like(square)
-        for some in _walk(x):
+        for some in image_slices(x):
             r, r2 = _powers(x[some], centre, square)
             weights = gamma[some]
             dl = torch.baddbmm(d0[some, None], r, d1[some].mT)
@@ -107,11 +106,6 @@ class _PosteriorSums(torch.autograd.Function):
         return dx, None, None, *((d_linear, d_square, d_constant) if learns else (None,) * 3)
 
 
-def _walk(x: Tensor) -> list[slice]:
-    images = max(1, PIECE // max(1, x.shape[1] * x.shape[2]))
-    return [slice(start, start + images) for start in range(0, len(x), images)]
-
-
 def _powers(x: Tensor, centre: Tensor | None, square: Tensor | None) -> tuple[Tensor, Tensor]:
     """r, and r² where it is needed."""
     r = x if centre is None else x - centre
@@ -120,13 +114,3 @@ def _powers(x: Tensor, centre: Tensor | None, square: Tensor | None) -> tuple[Te
 
 def _stacked(shared: Float[Tensor, "n d"], own: Float[Tensor, "b n d"]) -> Float[Tensor, "b two_n d"]:
     return torch.cat([shared.expand(len(own), -1, -1), own], 1)
-
-
-def _again(x, mask, centre, linear, square, constant, grads):
-    """The gradients as autograd finds them, which can be differentiated again."""
-    sums = [s for s in _plain(x, mask, centre, linear, square, constant) if s is not None]
-    inputs = [t if t is not None and t.requires_grad else None for t in (x, linear, square, constant)]
-    wanted = [t for t in inputs if t is not None]
-    found = iter(torch.autograd.grad(sums, wanted, [g for g in grads if g is not None], create_graph=True))
-    dx, *rest = (None if t is None else next(found) for t in inputs)
-    return dx, None, None, *rest

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from secondsight.functional.pooling.codeword_tensors import like_runs, route, split_like
+from secondsight.functional.pooling.plain_gradients import plain_gradients
 
 Shift = tuple[int, int]
 """(rows down, columns right)."""
@@ -105,8 +106,12 @@ def own_pair_tensors(
         y = y.masked_fill(~mask[..., None], 0)
     trained = y.requires_grad and torch.is_grad_enabled()
     if torch.compiler.is_exporting() or (n <= SMALL and not trained):
-        return pair_tensors(spread(y, words, n), grid, shifts, n)
+        return _plain_pairs(y, words, n, grid, shifts)
     return _OwnPairs.apply(y, words, n, grid, shifts)  # type: ignore[return-value]
+
+
+def _plain_pairs(y: Tensor, words: Tensor, n: int, grid: tuple[int, int], shifts: tuple[Shift, ...]) -> Tensor:
+    return pair_tensors(spread(y, words, n), grid, shifts, n)
 
 
 class _OwnPairs(torch.autograd.Function):
@@ -145,8 +150,8 @@ class _OwnPairs(torch.autograd.Function):
         y, words, left, right = ctx.saved_tensors
         n, p = ctx.n, y.shape[2]
         if torch.is_grad_enabled():  # create_graph=True: gradients that can be differentiated again, at the plain price
-            t = pair_tensors(spread(y, words, n), ctx.grid, ctx.shifts, n)
-            return torch.autograd.grad(t, y, grads[0], create_graph=True)[0], None, None, None, None
+            inputs = (y, words, n, ctx.grid, ctx.shifts)
+            return plain_gradients(_plain_pairs, inputs, grads)
         g = grads[0].flatten(0, 1).index_select(0, ctx.runs).transpose(1, 2).reshape(-1, p, n * p)
         d_left, d_right = torch.empty_like(left), torch.empty_like(right)
         for a, c, own, d_a, d_c in zip(

@@ -22,6 +22,17 @@ def chunks(features: Features) -> Iterator[Float[Tensor, "m d"]]:
         yield tensor.detach().reshape(-1, tensor.shape[-1])
 
 
+def image_batches(features: Features, in_dim: int, *, of: str) -> Iterator[Float[Tensor, "b l d"]]:
+    """The stream's images, at most 64 at a time, for ``of``, which is fitted from images and not from locations."""
+    for tensor in [features] if isinstance(features, Tensor) else features:
+        if tensor.ndim != 3:
+            raise DataError(
+                f"{of} is fitted from images, tensors (images, locations, {in_dim}), got one of shape "
+                f"{tuple(tensor.shape)}"
+            )
+        yield from tensor.detach().split(64)
+
+
 def sample(features: Features, limit: int, *, seed: int = 0) -> Float[Tensor, "m d"]:
     """At most ``limit`` local features, each of the stream's with the same chance; memory does not grow with the
     stream.

@@ -14,22 +14,19 @@ from secondsight.errors import ConfigError
 from secondsight.functional.pooling.full_precision import full_precision
 from secondsight.functional.pooling.generalised_mean import generalised_mean
 from secondsight.pooling.contract import Grid, Pooling
-from secondsight.pooling.naming import numbers
 
 
 class Max(Pooling):
     """z = max_l x_l."""
 
-    compact = False
-    takes_all_channels = True
+    family = "max"
+    summary = "maximum of each channel (MAC)"
+    paper = "Tolias, Sicre, Jégou, ICLR 2016"
+    takes_out_dim = False
+    skips_reduction = True
 
     def __init__(self, in_dim: int):
         super().__init__(in_dim, in_dim)
-
-    @classmethod
-    def from_name(cls, name: str, *, in_dim: int, **options) -> Max:
-        numbers(name, "max", [])
-        return cls(in_dim, **options)
 
     def forward(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
@@ -58,12 +55,17 @@ class GeM(Pooling):
         eps: What smaller values, negative ones too, are raised to.
     """
 
-    compact = False
-    takes_all_channels = True
+    family = "gem"
+    summary = "generalised mean of each channel, its power learned"
+    paper = "Radenović, Tolias, Chum, TPAMI 2018"
+    expects = "features after a ReLU: negative values are raised to eps"
+    name_options = ("p",)
+    takes_out_dim = False
+    skips_reduction = True
     p: Tensor
 
     def __init__(
-        self, in_dim: int, *, p: float = 3.0, learn_p: bool = True, per_channel: bool = False, eps: float = 1e-6
+        self, in_dim: int, *, p: float | int = 3.0, learn_p: bool = True, per_channel: bool = False, eps: float = 1e-6
     ):
         super().__init__(in_dim, in_dim)
         if p < SMALLEST_P:
@@ -76,11 +78,6 @@ class GeM(Pooling):
             self.p = nn.Parameter(start)
         else:
             self.register_buffer("p", start)
-
-    @classmethod
-    def from_name(cls, name: str, *, in_dim: int, **options) -> GeM:
-        given = dict(zip(["p"], map(float, numbers(name, "gem", ["p"])), strict=False))
-        return cls(in_dim, **given, **options)
 
     def forward(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None

@@ -1,0 +1,39 @@
+"""f: R^N → R^R, by which N codewords share R projectors in ``jcf-N-R``."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from secondsight.errors import UnknownName
+
+MIXERS = ("linear", "mlp")
+"""linear: the paper's A and B · mlp: one hidden layer of N units, as the paper's f_p and f_q allow."""
+
+
+class Linear(nn.Module):
+    """f(h) = Aᵀh with A ∈ R^{N×R}: the paper's recombination. Starts by dealing the codewords out to the projectors."""
+
+    def __init__(self, codewords: int, projectors: int):
+        super().__init__()
+        dealt = torch.arange(codewords) % projectors
+        self.weight = nn.Parameter(nn.functional.one_hot(dealt, projectors).float())
+
+    def forward(self, h: Float[Tensor, "*b n"]) -> Float[Tensor, "*b r"]:
+        return h @ self.weight
+
+    def combined(self, w: Float[Tensor, " r *rest"]) -> Float[Tensor, " n *rest"]:
+        """W_n = Σ_r A_nr W̃_r: what R shared projectors, or offsets, stand for."""
+        return torch.tensordot(self.weight, w, 1)
+
+
+def mixer(name: str, codewords: int, projectors: int) -> nn.Module:
+    """f by its name in ``MIXERS``."""
+    if name not in MIXERS:
+        raise UnknownName("mix of jcf", name, MIXERS)
+    if name == "linear":
+        return Linear(codewords, projectors)
+    return nn.Sequential(
+        nn.Linear(codewords, codewords), nn.GELU(), nn.Linear(codewords, projectors), nn.Softmax(dim=-1)
+    )
