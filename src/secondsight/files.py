@@ -1,13 +1,19 @@
-"""Files that are either the old one or the new one, never half of one: temporary file, fsync, rename."""
+"""Files that are either the old one or the new one, never half of one: temporary file, fsync, rename.
+
+Also the lock by which processes that share a directory take turns.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import filelock
 
 from secondsight.errors import ConfigError
 
@@ -41,10 +47,13 @@ def replacing_directory(path: str | Path) -> Iterator[Path]:
     temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"))
     try:
         yield temporary
+        mask = _umask()
         for file in temporary.rglob("*"):
+            # Some writers (safetensors) make files that only the owner can read.
+            file.chmod((0o777 if file.is_dir() else 0o666) & ~mask)
             _sync(file)
         _sync(temporary)
-        temporary.chmod(0o777 & ~_umask())
+        temporary.chmod(0o777 & ~mask)
         if target.exists():
             # A directory cannot be renamed over a full one: move the old one aside, then away.
             aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".old"))
@@ -68,6 +77,34 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     """Replace the file at ``path`` by ``content``, atomically."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+@contextlib.contextmanager
+def locked(path: str | Path, *, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold the lock file ``path``, whose directory is made; a process that ends in any way lets go of it.
+
+    Args:
+        path: The lock file. Whoever holds it may remove it, with its directory: those who wait then make a new one.
+        waiting: Called once when another holds it, before waiting for that. None: then it is a ``BlockingIOError``.
+    """
+    target = Path(path)
+    lock = filelock.FileLock(target, thread_local=False)
+    blocking = False
+    while not lock.is_locked:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(blocking=blocking)
+        except FileNotFoundError:  # whoever held it removed the directory: once more
+            continue
+        except filelock.Timeout as error:
+            if waiting is None:
+                raise BlockingIOError(errno.EAGAIN, "held by another process", str(target)) from error
+            waiting()
+            blocking = True
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _sync(path: Path) -> None:

@@ -19,7 +19,7 @@ import io
 import os
 import stat
 from pathlib import Path
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import simplejpeg
@@ -41,7 +41,12 @@ FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "AVIF
 
 
 class DecodeError(DataError):
-    """A file that is not a picture we can read. ``source`` is the file, ``cause`` what is wrong with it."""
+    """A file that is not a picture we can read. ``source`` is the file, ``cause`` what is wrong with it.
+
+    ``lasting``: the content is at fault, so no copy of it can ever be decoded.
+    """
+
+    lasting: ClassVar[bool] = True
 
     def __init__(self, source: str, cause: str):
         super().__init__(f"{source}: cannot be decoded: {cause}")
@@ -50,6 +55,12 @@ class DecodeError(DataError):
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:  # so that it can cross from one process to another
         return type(self), (self.source, self.cause)
+
+
+class ReadError(DecodeError):
+    """A file that could not be read this time: so said the disk, the network or a permission, not the content."""
+
+    lasting = False
 
 
 class Scratch:
@@ -98,7 +109,7 @@ def read(path: str | Path) -> bytes:
         finally:
             os.close(handle)
     except OSError as error:
-        raise DecodeError(str(path), error.strerror or str(error)) from error
+        raise ReadError(str(path), error.strerror or str(error)) from error
 
 
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -106,12 +117,14 @@ _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 def _content(name: str, handle: int, status: os.stat_result) -> bytes:
     if not stat.S_ISREG(status.st_mode):
-        raise DecodeError(name, "it is a directory" if stat.S_ISDIR(status.st_mode) else "it is not a regular file")
+        raise ReadError(name, "it is a directory" if stat.S_ISDIR(status.st_mode) else "it is not a regular file")
     if status.st_size > MAX_BYTES:
         raise DecodeError(name, f"{status.st_size:,} bytes are too many for a picture (limit {MAX_BYTES:,})")
     content = os.read(handle, status.st_size)
     while len(content) < status.st_size and (more := os.read(handle, status.st_size - len(content))):
         content += more  # some network file systems give a file in pieces
+    if len(content) < status.st_size:
+        raise ReadError(name, f"it ended after {len(content):,} of {status.st_size:,} bytes; is it being written?")
     return content
 
 
