@@ -100,9 +100,7 @@ class Store:
         """
         wanted = np.unique(rows[rows >= 0])
         stored = self.rows(len(records))
-        rotten = [
-            row for row in wanted.tolist() if xxh3_64_intdigest(memoryview(stored[row])) != int(records["row"][row])
-        ]
+        rotten = [row for row in wanted.tolist() if xxh3_64_intdigest(stored[row].data) != int(records["row"][row])]
         void = np.flatnonzero((records["digest"] == np.void(NOTHING)) & (records["own"] != _own(records, 0)))
         return np.union1d(np.array(rotten, np.int64), void)
 

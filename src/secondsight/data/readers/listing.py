@@ -14,7 +14,7 @@ SUFFIXES = frozenset(
     f".{kind}"
     for kind in (
         *("jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "dib", "gif", "tif", "tiff"),
-        *("ppm", "pgm", "pbm", "pnm", "jp2", "avif", "ico"),
+        *("ppm", "pgm", "pbm", "pnm", "jp2", "avif", "ico", "heic", "heif"),
     )
 )
 """What counts as an image by name; whether it can be decoded is for the decoder to find out."""
