@@ -8,14 +8,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import filelock
 
 from secondsight.errors import ConfigError
+from secondsight.terminal import json_text
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @contextlib.contextmanager
@@ -68,15 +73,13 @@ def replacing_directory(path: str | Path) -> Iterator[Path]:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Replace the file at ``path`` by ``text``, atomically."""
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    """Replace the file at ``path`` by ``text``, atomically. Bytes of a file name that are no text become �."""
+    write_bytes(path, _SURROGATES.sub("�", text).encode())
 
 
-def write_bytes(path: str | Path, content: bytes) -> None:
-    """Replace the file at ``path`` by ``content``, atomically."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(content)
+def write_json(path: str | Path, content: Any, *, indent: int | None = 1) -> None:
+    """Replace the file at ``path`` by ``content`` as JSON; bytes of a file name that are no text are read back."""
+    write_bytes(path, (json_text(content, indent=indent) + "\n").encode())
 
 
 @contextlib.contextmanager
@@ -121,13 +124,22 @@ def _umask() -> int:
     return mask
 
 
-def check_writable(directory: str | Path) -> None:
-    """An error now instead of after minutes of work where ``directory`` could not be made or written to."""
-    target = Path(directory)
-    there = next(place for place in (target, *target.absolute().parents) if place.exists())
+def check_writable(path: str | Path, *, directory: bool = True) -> Path:
+    """``path``, where a folder of files (or one file) can be written: known now, and not after minutes of work.
+
+    Nothing is made. A ``ConfigError`` says what is in the way.
+    """
+    target = Path(path)
     try:
-        handle, name = tempfile.mkstemp(dir=there, prefix=".writable.")
+        folder = next(place for place in (target.absolute(), *target.absolute().parents) if place.exists())
+        if not directory and folder == target.absolute():
+            if target.is_dir():
+                raise IsADirectoryError(errno.EISDIR, "it is a folder, and a file is to be written")
+            folder = folder.parent
+        handle, name = tempfile.mkstemp(dir=folder, prefix=".writable.")
         os.close(handle)
         os.unlink(name)
-    except OSError as error:
-        raise ConfigError(f"{target}: cannot be written to: {error.strerror}; choose another place") from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ConfigError(f"{target}: cannot be written to: {reason}; choose another place") from error
+    return target

@@ -24,7 +24,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
 from torch import Tensor
 
 from secondsight.data.cache.cached_features import CachedFeatures, to_half
@@ -35,7 +34,9 @@ from secondsight.data.loading.decode import DecodeError
 from secondsight.data.loading.loader import Images, Pictures
 from secondsight.data.loading.transforms import Transform
 from secondsight.errors import ConfigError, DataError, RunError
+from secondsight.files import check_writable
 from secondsight.progress import bar
+from secondsight.terminal import console
 
 RESERVE = 64 << 20  # bytes of the disk that are never used
 
@@ -60,7 +61,7 @@ class Entry:
 
 
 def _to_stderr(line: str) -> None:
-    Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
+    console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,8 @@ class FeatureCache:
             )
         if len(images) == 0:
             raise DataError("there are no images to compute activations of")
+        if not self.directory.is_dir():
+            check_writable(self.directory)
         named = {**key, "transform": transform.key}
         store = Store(self.directory / _digest(named))
         contents = Contents.of(images, self.directory / "contents.sqlite", strict=strict)
