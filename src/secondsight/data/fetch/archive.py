@@ -64,7 +64,7 @@ def _write(archive: Path, name: str, path: Path, stream: IO[bytes]) -> None:
     except OSError as error:
         if error.filename is None:  # not the file that is written: the archive's own reader complains
             raise
-        if isinstance(error, FileExistsError):
+        if isinstance(error, FileExistsError) and error.filename == str(path):
             raise DataError(f"{archive}: refused: it holds {name!r} twice") from error
         raise DataError(
             f"{archive}: {name[:200]!r} cannot be written ({error.strerror}); choose another --root"
@@ -74,7 +74,7 @@ def _write(archive: Path, name: str, path: Path, stream: IO[bytes]) -> None:
 def _zip_members(archive: Path) -> Iterator[Member]:
     with zipfile.ZipFile(archive) as content:
         for info in content.infolist():
-            if info.is_dir():
+            if info.filename and info.is_dir():
                 continue
             if stat.S_ISLNK(info.external_attr >> 16):
                 raise DataError(f"{archive}: refused: {info.filename!r} is a link; unpack it by hand if you trust it")

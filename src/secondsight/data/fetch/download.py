@@ -196,8 +196,12 @@ def address(url: str) -> str:
     if not host or re.search(r"[\x00-\x20\x7f]", host):
         raise DataError(f"{url}: not an address (it names no host); check it")
     place = (f"[{host}]" if ":" in host else host) + (f":{port}" if port is not None else "")
-    path, query = (urllib.parse.quote(text, safe="/%:=&?~#+!$,;'@()*[]") for text in (parts.path, parts.query))
+    path, query = (_quoted(text) for text in (parts.path, parts.query))
     return urllib.parse.urlunsplit((scheme, place, path, query, ""))
+
+
+def _quoted(text: str) -> str:
+    return urllib.parse.quote(text, safe="/%:=&?~#+!$,;'@()*[]", errors="surrogateescape")
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
