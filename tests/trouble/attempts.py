@@ -211,6 +211,31 @@ def archives(folder: Path) -> Callable[[random.Random], str]:
     return lambda chance: guarded(attempt, chance)
 
 
+# ---------------------------------------------------------------- caches
+
+
+def caches(folder: Path) -> Callable[[random.Random], str]:
+    """Damage to the files of the feature cache: the activations are the right ones, or store.json is named."""
+    from cached_photos import damage, features, make_photos
+
+    photos = make_photos(folder)
+    photos.paths[5].write_bytes(b"\x89PNG broken")  # so that there is a failed.json, too
+    os.utime(photos.paths[5], (1e9, 1e9))
+    first = features(photos, folder / "whole")
+    good = np.flatnonzero(first.rows >= 0)
+    right = first[good]
+
+    def attempt(chance: random.Random) -> None:
+        shutil.rmtree(folder / "cache", ignore_errors=True)
+        shutil.copytree(folder / "whole", folder / "cache")
+        what = [damage(folder / "cache", chance) for _ in range(chance.randint(1, 3))]
+        again = features(photos, folder / "cache")
+        if [failure.index for failure in again.failures] != [5] or not np.array_equal(again[good], right):
+            raise Different(f"{what}")
+
+    return lambda chance: guarded(attempt, chance)
+
+
 # ---------------------------------------------------------------- servers
 
 
@@ -370,6 +395,7 @@ KINDS = {
     "pictures": Kind(pictures, 0.50, "24 encodings of 3 pictures"),
     "tables": Kind(tables, 0.20, "CSV, TSV and Parquet"),
     "archives": Kind(archives, 0.12, "zip and tar, seven ways of packing"),
+    "caches": Kind(caches, 0.02, "files of the feature cache"),
     "servers": Kind(servers, 0.05, "answers of a server, and addresses"),
     "commands": Kind(commands, 0.03, "command lines"),
 }

@@ -6,7 +6,7 @@ import pytest
 from attempts import KINDS
 from fuzz import attempts
 
-COUNTS = {"pictures": 1500, "tables": 700, "archives": 400, "servers": 300, "commands": 40}
+COUNTS = {"pictures": 1500, "tables": 700, "archives": 400, "caches": 60, "servers": 300, "commands": 40}
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))

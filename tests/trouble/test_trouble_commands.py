@@ -130,10 +130,9 @@ def test_what_the_system_says_is_a_sentence(error, said, capsys):
 
 def test_what_nobody_thought_of_is_written_down_for_a_report(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    try:
+    with pytest.raises(KeyError) as raised:
         {}["gone"]
-    except KeyError as error:
-        assert trouble.report(error) == 70
+    assert trouble.report(raised.value) == 70
     said = capsys.readouterr().err
     (written,) = tmp_path.iterdir()
     assert "fault of secondsight: KeyError: 'gone'" in said
