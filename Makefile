@@ -9,7 +9,7 @@ export ONEDNN_MAX_CPU_ISA := AVX512_CORE_BF16
 # xdist runs one worker a core: more threads inside each would only fight.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONHASHSEED=0
 
-.PHONY: help demo test check format bench hooks clean
+.PHONY: help demo test check fuzz kills format bench hooks clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -29,6 +29,13 @@ demo: $(READY) ## Train, evaluate and search on real pictures
 
 test: $(READY) ## All tests
 	$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal
+
+N ?= 10000
+fuzz: $(READY) ## Try to break it: N=100000 mutations of all kinds
+	$(TEST_ENV) $(BIN)/python tests/trouble/fuzz.py $(N)
+
+kills: $(READY) ## Kill training, caching, downloading and embedding N times each, at moments drawn by chance
+	$(TEST_ENV) KILLS=$(N) $(BIN)/python -m pytest tests/trouble/test_trouble_kills.py
 
 check: $(READY) ## Format, lint, types, tests
 	$(BIN)/ruff format --check .

@@ -11,7 +11,7 @@ import secondsight
 
 SOURCE = Path(secondsight.__file__).parent
 
-FOUNDATION = {"errors", "extras", "files", "memory", "progress", "strict_toml", "version"}
+FOUNDATION = {"errors", "extras", "files", "memory", "progress", "strict_toml", "terminal", "version"}
 """Small modules that every room may use; they use each other only."""
 
 ROOMS = {

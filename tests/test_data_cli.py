@@ -81,7 +81,7 @@ def test_verify_lists_everything_that_is_wrong_with_a_folder(tmp_path):
     (root / "a" / "cut.png").write_bytes((root / "a" / "0.png").read_bytes()[:-30])
     (root / "b" / "copy.png").write_bytes((root / "a" / "0.png").read_bytes())
     (root / "b" / "again.png").write_bytes((root / "b" / "1.png").read_bytes())
-    (root / "b" / "photo.heic").touch()
+    (root / "b" / "photo.psd").touch()
     (root / "b" / "loop").symlink_to(root)
     layouts.picture(root / "b" / "inner" / "0.png", 999)
     report = data.verify(root, decode=True, duplicates=True)
@@ -89,7 +89,7 @@ def test_verify_lists_everything_that_is_wrong_with_a_folder(tmp_path):
     assert found == {
         "empty files": ("error", 1),
         "links that lead nowhere or in a circle": ("warning", 1),
-        "not images by name (.heic ×1)": ("warning", 1),
+        "not images by name (.psd ×1)": ("warning", 1),
         "folders inside class folders": ("warning", 1),
         "classes with one image": ("warning", 1),
         "cannot be decoded": ("error", 3),

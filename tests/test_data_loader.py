@@ -152,7 +152,8 @@ def test_a_bad_file_is_left_out_counted_and_listed(images, workers, tmp_path):
     loader.failures.write(tmp_path / "failures.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "failures.jsonl").read_text().splitlines()]
     assert [line["index"] for line in lines] == [5, 6, 7, 30]
-    assert lines[2] == {"index": 7, "path": str(images.paths[7]), "cause": "No such file or directory"}
+    gone = {"index": 7, "path": str(images.paths[7]), "cause": "No such file or directory", "lasting": False}
+    assert lines[2] == gone
     assert "4 files were set aside" in loader.failures.text()
     assert f"{images.paths[7]}: No such file" in loader.failures.text()
 

@@ -1,15 +1,26 @@
-"""Files that are either the old one or the new one, never half of one: temporary file, fsync, rename."""
+"""Files that are either the old one or the new one, never half of one: temporary file, fsync, rename.
+
+Also the lock by which processes that share a directory take turns.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+import filelock
 
 from secondsight.errors import ConfigError
+from secondsight.terminal import json_text
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @contextlib.contextmanager
@@ -41,10 +52,13 @@ def replacing_directory(path: str | Path) -> Iterator[Path]:
     temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"))
     try:
         yield temporary
+        mask = _umask()
         for file in temporary.rglob("*"):
+            # Some writers (safetensors) make files that only the owner can read.
+            file.chmod((0o777 if file.is_dir() else 0o666) & ~mask)
             _sync(file)
         _sync(temporary)
-        temporary.chmod(0o777 & ~_umask())
+        temporary.chmod(0o777 & ~mask)
         if target.exists():
             # A directory cannot be renamed over a full one: move the old one aside, then away.
             aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".old"))
@@ -59,15 +73,41 @@ def replacing_directory(path: str | Path) -> Iterator[Path]:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Replace the file at ``path`` by ``text``, atomically."""
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    """Replace the file at ``path`` by ``text``, atomically. Bytes of a file name that are no text become �."""
+    write_bytes(path, _SURROGATES.sub("�", text).encode())
 
 
-def write_bytes(path: str | Path, content: bytes) -> None:
-    """Replace the file at ``path`` by ``content``, atomically."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(content)
+def write_json(path: str | Path, content: Any, *, indent: int | None = 1) -> None:
+    """Replace the file at ``path`` by ``content`` as JSON; bytes of a file name that are no text are read back."""
+    write_bytes(path, (json_text(content, indent=indent) + "\n").encode())
+
+
+@contextlib.contextmanager
+def locked(path: str | Path, *, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold the lock file ``path``, whose directory is made; a process that ends in any way lets go of it.
+
+    Args:
+        path: The lock file. Whoever holds it may remove it, with its directory: those who wait then make a new one.
+        waiting: Called once when another holds it, before waiting for that. None: then it is a ``BlockingIOError``.
+    """
+    target = Path(path)
+    lock = filelock.FileLock(target, thread_local=False)
+    blocking = False
+    while not lock.is_locked:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(blocking=blocking)
+        except FileNotFoundError:  # whoever held it removed the directory: once more
+            continue
+        except filelock.Timeout as error:
+            if waiting is None:
+                raise BlockingIOError(errno.EAGAIN, "held by another process", str(target)) from error
+            waiting()
+            blocking = True
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _sync(path: Path) -> None:
@@ -84,13 +124,22 @@ def _umask() -> int:
     return mask
 
 
-def check_writable(directory: str | Path) -> None:
-    """An error now instead of after minutes of work where ``directory`` could not be made or written to."""
-    target = Path(directory)
-    there = next(place for place in (target, *target.absolute().parents) if place.exists())
+def check_writable(path: str | Path, *, directory: bool = True) -> Path:
+    """``path``, where a folder of files (or one file) can be written: known now, and not after minutes of work.
+
+    Nothing is made. A ``ConfigError`` says what is in the way.
+    """
+    target = Path(path)
     try:
-        handle, name = tempfile.mkstemp(dir=there, prefix=".writable.")
+        folder = next(place for place in (target.absolute(), *target.absolute().parents) if place.exists())
+        if not directory and folder == target.absolute():
+            if target.is_dir():
+                raise IsADirectoryError(errno.EISDIR, "it is a folder, and a file is to be written")
+            folder = folder.parent
+        handle, name = tempfile.mkstemp(dir=folder, prefix=".writable.")
         os.close(handle)
         os.unlink(name)
-    except OSError as error:
-        raise ConfigError(f"{target}: cannot be written to: {error.strerror}; choose another place") from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ConfigError(f"{target}: cannot be written to: {reason}; choose another place") from error
+    return target

@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sized
 from typing import TypeVar
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from secondsight.terminal import console
 
 T = TypeVar("T")
 
 
 def bar(*, unit: str = "") -> Progress:
     """A rich ``Progress`` with our columns; use it as a context manager and add tasks to it."""
-    console = Console(stderr=True)
+    terminal = console(stderr=True)
     return Progress(
         TextColumn("[bold]{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn(f"{unit} [dim]{{task.fields[note]}}" if unit else "[dim]{task.fields[note]}"),
         TimeRemainingColumn(),
-        console=console,
+        console=terminal,
         transient=True,
-        disable=not console.is_terminal,  # a log file is no place for a bar
+        disable=not terminal.is_terminal,  # a log file is no place for a bar
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from secondsight.errors import ConfigError
+from secondsight.terminal import console, marked, print_json
 
 if TYPE_CHECKING:
     from secondsight.data.readers.registry import Dataset
@@ -41,15 +40,15 @@ def list_datasets(
 
     rows = [_row(dataset, check) for dataset in DATASETS.values()]
     if as_json:
-        _print_json(rows)
+        print_json(rows)
         return
     table = Table("name", "what it is", "train", "test", "download", "licence", title="Datasets", title_justify="left")
     for row in rows:
         parts = [_part(row["parts"].get(part)) for part in ("train", "test")]
-        table.add_row(f"[bold]{row['name']}[/]", _shown(row["title"]), *parts, _link(row), _shown(row["licence"]))
-    console = Console()
-    console.print(table)
-    console.print(
+        table.add_row(f"[bold]{row['name']}[/]", marked(row["title"]), *parts, _link(row), marked(row["licence"]))
+    out = console()
+    out.print(table)
+    out.print(
         "Splits: [bold]standard[/] (the train and test of the table; of your own data: train/ and test/ folders or a "
         "split column) and [bold]validation[/] (half of the training classes held out; --fold 1 swaps the halves).\n"
         "Get one: [bold]secondsight data get cub200[/]. Then use it by its name, as NAME:PATH, or as a path.",
@@ -107,11 +106,11 @@ def get_dataset(
 
     images = get(name, root=root, urls=url, files=from_file, checksum=not no_checksum, force=force, keep=keep)
     if as_json:
-        _print_json({"name": name, "root": str(images.root), "images": len(images), "classes": len(images.classes)})
+        print_json({"name": name, "root": str(images.root), "images": len(images), "classes": len(images.classes)})
         return
-    Console().print(
-        f"[bold]{name}[/]: {len(images):,} images of {len(images.classes):,} classes in {_shown(str(images.root))}\n"
-        f"Use it as [bold]{_shown(f'{name}:{images.root}')}[/]",
+    console().print(
+        f"[bold]{name}[/]: {len(images):,} images of {len(images.classes):,} classes in {marked(str(images.root))}\n"
+        f"Use it as [bold]{marked(f'{name}:{images.root}')}[/]",
         highlight=False,
     )
 
@@ -127,17 +126,17 @@ def verify_dataset(
     from secondsight.data.verification import verify
 
     report = verify(data, decode=decode, duplicates=duplicates)
-    _print_json(report.to_dict()) if as_json else _show_report(report)
+    print_json(report.to_dict()) if as_json else _show_report(report)
     if not report.ok:
         raise typer.Exit(1)
 
 
 def _show_report(report: Report) -> None:
-    console = Console()
+    out = console()
     parts = ", ".join(f"{name} {count:,}" for name, count in report.parts.items())
-    console.print(
-        f"[bold]{report.dataset}[/] in {_shown(report.root)}: {report.images:,} images, {report.classes:,} classes"
-        + (f" ({parts})" if parts else ""),
+    out.print(
+        f"[bold]{report.dataset}[/] in {marked(report.root)}: {report.images:,} images, {report.classes:,} classes"
+        + (f" ({marked(parts)})" if parts else ""),
         f"checked: {', '.join(report.checked) or 'nothing, it does not open'}; splits that can be used: "
         f"{', '.join(report.splits) or 'none'}",
         sep="\n",
@@ -148,13 +147,13 @@ def _show_report(report: Report) -> None:
         for p in report.problems:
             sign = "[red]✗[/]" if p.severity == "error" else "[yellow]![/]"
             more = "\n…" if p.count > len(p.examples) > 0 else ""
-            table.add_row(sign, f"{p.count:,}", _shown(p.message), _shown("\n".join(p.examples) + more))
-        console.print(table)
+            table.add_row(sign, f"{p.count:,}", marked(p.message), marked("\n".join(p.examples) + more))
+        out.print(table)
     errors = sum(p.severity == "error" for p in report.problems)
     if errors:
-        console.print(f"[red]✗ {errors} {'kind' if errors == 1 else 'kinds'} of error[/]")
+        out.print(f"[red]✗ {errors} {'kind' if errors == 1 else 'kinds'} of error[/]")
     else:
-        console.print("[green]✓ no errors[/]")
+        out.print("[green]✓ no errors[/]")
 
 
 @app.command("stats")
@@ -169,12 +168,12 @@ def dataset_stats(
     from secondsight.data.statistics import stats
 
     figures = stats(data, split=split, sample=sample, duplicates=duplicates)
-    _print_json(figures.to_dict()) if as_json else _show_stats(figures)
+    print_json(figures.to_dict()) if as_json else _show_stats(figures)
 
 
 def _show_stats(s: Stats) -> None:
-    console = Console()
-    table = Table(title=f"{_shown(s.root)} ({s.dataset})", title_justify="left", show_header=False)
+    out = console()
+    table = Table(title=f"{marked(s.root)} ({s.dataset})", title_justify="left", show_header=False)
     rows: list[tuple[str, str]] = [
         ("images", f"{s.images:,}" + (f", {s.missing:,} of them missing" if s.missing else "")),
         ("classes", f"{s.classes:,}" if s.classes else "no labels"),
@@ -195,9 +194,9 @@ def _show_stats(s: Stats) -> None:
     unlabelled = ("images per class", "classes with one image", "largest classes", "smallest classes")
     for name, value in rows:
         if s.classes or name not in unlabelled:
-            table.add_row(name, _shown(value))
-    console.print(table, highlight=False)
-    _show_histogram(console, s)
+            table.add_row(name, marked(value))
+    out.print(table, highlight=False)
+    _show_histogram(out, s)
 
 
 def _range(spread: Spread | None) -> str:
@@ -206,7 +205,7 @@ def _range(spread: Spread | None) -> str:
     return " … ".join(f"{value:,.0f}" for value in (spread.min, spread.median, spread.max)) + " (min … median … max)"
 
 
-def _show_histogram(console: Console, s: Stats) -> None:
+def _show_histogram(out: Console, s: Stats) -> None:
     if not s.histogram:
         return
     most = max(count for _, _, count in s.histogram)
@@ -214,7 +213,7 @@ def _show_histogram(console: Console, s: Stats) -> None:
     for start, end, count in s.histogram:
         bar = "█" * round(40 * count / most) or ("▏" if count else "")
         table.add_row(f"{start}" if start == end else f"{start}–{end}", f"{count:,}", f"[cyan]{bar}[/]")
-    console.print(table)
+    out.print(table)
 
 
 @app.command("cache")
@@ -234,7 +233,7 @@ def feature_cache(
     removed = [] if keep is None else cache.prune(_bytes(keep))
     entries = cache.entries()
     if as_json:
-        _print_json(
+        print_json(
             {
                 "directory": str(cache.directory),
                 "removed": [str(e.path) for e in removed],
@@ -252,7 +251,7 @@ def feature_cache(
             }
         )
         return
-    console = Console()
+    out = console()
     if entries:
         table = Table(box=box.SIMPLE_HEAD, show_edge=False)
         for heading in ("last used", "images", "of an image", "size", "network and transform"):
@@ -260,13 +259,13 @@ def feature_cache(
         for e in entries:
             used = datetime.datetime.fromtimestamp(e.used).strftime("%Y-%m-%d %H:%M")
             shape = "×".join(map(str, e.shape))
-            source = ", ".join(_shown(e.key[name]) for name in ("network", "transform") if name in e.key)
+            source = ", ".join(marked(e.key[name]) for name in ("network", "transform") if name in e.key)
             table.add_row(used, f"{e.rows:,}", shape, size(e.bytes), source)
-        console.print(table)
+        out.print(table)
     if removed:
-        console.print(f"removed {len(removed)}: {size(sum(e.bytes for e in removed))}", highlight=False)
+        out.print(f"removed {len(removed)}: {size(sum(e.bytes for e in removed))}", highlight=False)
     total = size(sum(e.bytes for e in entries))
-    console.print(f"{_shown(str(cache.directory))}: {total} in all", highlight=False, soft_wrap=True)
+    out.print(f"{marked(str(cache.directory))}: {total} in all", highlight=False, soft_wrap=True)
 
 
 def _bytes(text: str) -> int:
@@ -274,22 +273,3 @@ def _bytes(text: str) -> int:
     if match is None:
         raise ConfigError(f"--keep {text!r}: a size such as 10GB, 500MB or 0")
     return int(float(match[1]) * 1000 ** " kmgt".index(match[2] or " "))
-
-
-def _shown(text: str) -> str:
-    """Text from outside, for rich: brackets are no markup, and bytes that are no text (in a file name) become ``?``."""
-    return escape(text.encode("utf-8", "replace").decode())
-
-
-def _print_json(content: Any) -> None:
-    text = json.dumps(content, indent=2, ensure_ascii=False)
-    # A file name may hold bytes that are no text; only escaped can they be printed, and read back.
-    typer.echo(text if _encodable(text) else json.dumps(content, indent=2))
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -5,10 +5,10 @@ runs.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+from typer.core import TyperGroup
 
 from secondsight.cli import (
     backbones,
@@ -24,11 +24,25 @@ from secondsight.cli import (
     reproduce,
     train,
 )
-from secondsight.errors import SecondsightError
+from secondsight.cli.trouble import report
+from secondsight.errors import DataError
 from secondsight.memory import keep_freed
+from secondsight.terminal import tolerate_encodings
 from secondsight.version import __version__
 
+
+class Verbs(TyperGroup):
+    """All verbs. click would turn an EOFError, which a file that was cut off gives, into "Aborted." and no reason."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except EOFError as error:
+            raise DataError(f"a file ends too early ({error}); it was cut off, make or get it again") from error
+
+
 app = typer.Typer(
+    cls=Verbs,
     name="secondsight",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -65,11 +79,21 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line; errors made for people are printed as a sentence, not as a traceback."""
+    """Run the command line; whatever goes wrong is printed as a sentence, not as a traceback."""
     keep_freed()
+    tolerate_encodings()
     try:
         app()
-    except SecondsightError as error:
-        # Escaped: an error that names an extra, secondsight[lite], would lose its brackets to rich's markup.
-        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
-        sys.exit(2)
+    except Exception as error:
+        sys.exit(report(error))
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    """Say that the last lines could not be written while there is still someone to say it."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        sys.stdout = None  # or Python would try again, and complain in its own words
+        sys.exit(report(error))

@@ -12,7 +12,7 @@ import numpy as np
 
 from secondsight.data.imageset import ImageSet
 from secondsight.data.readers.registry import DATASETS
-from secondsight.data.readers.spec import missing_part, open
+from secondsight.data.readers.spec import Missing, missing_part, open
 from secondsight.errors import DataError, UnknownName
 
 
@@ -34,6 +34,7 @@ def splits(
     seed: int = 0,
     min_images: int = 1,
     check: bool = True,
+    missing: Missing = "error",
 ) -> Split:
     """``standard``: the dataset's own train and test. ``validation``: classes held out inside the training part.
 
@@ -41,7 +42,7 @@ def splits(
     """
     if kind not in KINDS:
         raise UnknownName("split", kind, KINDS)
-    images = data if isinstance(data, ImageSet) else open(data, check=check)
+    images = data if isinstance(data, ImageSet) else open(data, check=check, missing=missing)
     if kind == "standard":
         return standard(images, min_images=min_images)
     return hold_out(images, share=share, fold=fold, seed=seed, min_images=min_images)

@@ -12,6 +12,8 @@ from PIL import Image
 
 from secondsight.data.copies import same_content
 from secondsight.data.imageset import ImageSet
+from secondsight.data.loading.decode import formats as readable_formats
+from secondsight.data.loading.decode import open_regular
 from secondsight.data.readers.listing import missing
 from secondsight.data.readers.spec import open, resolve
 from secondsight.errors import DataError
@@ -120,9 +122,9 @@ def _files(images: ImageSet, sample: list[int]) -> dict[str, Any]:
     """What the headers say; no pixel is decoded."""
     sizes, weights, modes, formats, unreadable = [], [], Counter(), Counter(), 0
     for i in track(sample, "reading headers"):
-        weights.append(images.path(i).stat().st_size / 1000)
         try:
-            with Image.open(images.path(i)) as image:
+            weights.append(images.path(i).stat().st_size / 1000)
+            with open_regular(images.path(i)) as file, Image.open(file, formats=readable_formats()) as image:
                 sizes.append(image.size)
                 modes[image.mode] += 1
                 formats[image.format or "?"] += 1

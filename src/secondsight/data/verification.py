@@ -100,10 +100,13 @@ def _file_problems(images: ImageSet, here: list[int]) -> Iterator[Problem]:
     empty, unreadable = [], []
     for i in track(here, "looking at files"):
         path = images.path(i)
-        if not os.access(path, os.R_OK):
+        try:
+            if not os.access(path, os.R_OK):
+                unreadable.append(images.paths[i])
+            elif path.stat().st_size == 0:
+                empty.append(images.paths[i])
+        except OSError:  # gone meanwhile
             unreadable.append(images.paths[i])
-        elif path.stat().st_size == 0:
-            empty.append(images.paths[i])
     yield from _some("error", "not readable by you", unreadable)
     yield from _some("error", "empty files", empty)
     twice = [path for path, count in Counter(images.paths).items() if count > 1]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from secondsight.data.cache.store import row_bytes
-from secondsight.data.loading.decode import DecodeError
+from secondsight.data.loading.decode import DecodeError, ReadError
 from secondsight.data.loading.failures import Failures
 from secondsight.data.loading.loader import Images
 from secondsight.errors import DataError
@@ -45,6 +45,7 @@ class CachedFeatures:
     rows: np.ndarray  # (n,) int64: the row of every image, −1 where it could not be decoded
     failures: Failures
     path: Path
+    damaged: int = 0  # rows that were not what had been written, and were computed again
 
     @property
     def labels(self) -> np.ndarray | None:
@@ -82,7 +83,8 @@ class CachedFeatures:
     def read_into(self, row: Tensor, index: int, epoch: int) -> None:
         number = int(self.rows[index])
         if number < 0:
-            raise DecodeError(self.name(index), next(f.cause for f in self.failures if f.index == index))
+            failure = next(f for f in self.failures if f.index == index)
+            raise (DecodeError if failure.lasting else ReadError)(self.name(index), failure.cause)
         row.copy_(torch.from_numpy(self.stored[number]))
         if (scale := float(self.scales[number])) != 1.0:
             row.mul_(scale)

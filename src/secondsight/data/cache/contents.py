@@ -7,13 +7,13 @@ import hashlib
 import os
 import sqlite3
 import time
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from secondsight.data.loading.decode import DecodeError, read
+from secondsight.data.loading.decode import DecodeError, ReadError, read
 from secondsight.data.loading.failures import Failures
 from secondsight.data.loading.loader import Images
 from secondsight.errors import DataError
@@ -39,8 +39,13 @@ def digests(paths: Iterable[Path], memory: Path) -> Iterator[bytes | DecodeError
             for path in paths:
                 yield _digest(path, database)
         finally:
-            with contextlib.suppress(sqlite3.Error):
+            try:
                 database.commit()
+                database.execute("SELECT count(*) FROM digests").fetchone()
+            except sqlite3.OperationalError:
+                pass  # read-only, or held by another run
+            except sqlite3.DatabaseError:  # damaged pages: without it the next run is as fast again
+                memory.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class Contents:
             if isinstance(one, DecodeError):
                 if strict:
                     raise one
-                failures.add(i, one.source, one.cause)
+                failures.add(i, one.source, one.cause, lasting=one.lasting)
             found.append(b"" if isinstance(one, DecodeError) else one)
         if not any(found):
             worst = next(iter(failures))
@@ -67,7 +72,7 @@ class Contents:
         return cls(images, found, failures)
 
     def rows(self, records: np.ndarray) -> np.ndarray:
-        """The row of every image, −1 where there is none."""
+        """The row of every image, −1 where there is none; where a content has several, the last."""
         number = {record: row for row, record in enumerate(records["digest"].tolist())}
         return np.array([number.get(one, -1) for one in self.digests], np.int64)
 
@@ -83,27 +88,48 @@ class Contents:
             if one in causes:
                 self.failures.add(i, str(self.images.path(i)), causes[one])
 
+    def add_unread(self, failures: Failures, numbers: Sequence[int]) -> None:
+        """Files that could be read when they were hashed, and not when they were decoded. ``numbers``: in this set."""
+        for failure in failures:
+            if not failure.lasting:
+                self.failures.add(numbers[failure.index], failure.path, failure.cause, lasting=False)
+
 
 def _digest(path: Path, database: sqlite3.Connection) -> bytes | DecodeError:
     name = os.fsencode(os.path.abspath(path))
     try:
         status = os.stat(path)
-        known = database.execute("SELECT size, time, digest FROM files WHERE path = ?", (name,)).fetchone()
-        if known is not None and known[:2] == (status.st_size, status.st_mtime_ns):
-            return known[2]
+        if (known := _recall(database, name, status)) is not None:
+            return known
         found = digest(read(path))
     except DecodeError as error:
         return error
     except OSError as error:
-        return DecodeError(str(path), error.strerror or str(error))
+        return ReadError(str(path), error.strerror or str(error))
     if abs(time.time() - status.st_mtime) > _SETTLED:
         with contextlib.suppress(sqlite3.Error):
-            row = (name, status.st_size, status.st_mtime_ns, found)
-            database.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", row)
+            row = (status.st_size, status.st_mtime_ns, found)
+            database.execute("INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?, ?)", (name, *row, _own(name, *row)))
     return found
 
 
-_TABLE = "CREATE TABLE IF NOT EXISTS files (path BLOB PRIMARY KEY, size INTEGER, time INTEGER, digest BLOB)"
+def _recall(database: sqlite3.Connection, name: bytes, status: os.stat_result) -> bytes | None:
+    """The digest of that file when its size and time were these; None also where the database is damaged."""
+    try:
+        known = database.execute("SELECT size, time, digest, own FROM digests WHERE path = ?", (name,)).fetchone()
+    except sqlite3.Error:
+        return None
+    if known is None or known[:2] != (status.st_size, status.st_mtime_ns) or known[3] != _own(name, *known[:3]):
+        return None
+    return known[2]
+
+
+def _own(name: bytes, size: int, time: int, found: object) -> bytes:
+    """A checksum of a row: SQLite has none, and a digest with one wrong bit could name another file's activations."""
+    return digest(b"%b %d %d %b" % (name, size, time, found if isinstance(found, bytes) else b""))
+
+
+_TABLE = "CREATE TABLE IF NOT EXISTS digests (path BLOB PRIMARY KEY, size INTEGER, time INTEGER, digest BLOB, own BLOB)"
 
 
 def _open(memory: Path) -> sqlite3.Connection:

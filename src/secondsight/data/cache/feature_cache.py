@@ -6,11 +6,13 @@
 
 Activations are found by (key, transform, contents of the file): other splits, and files that were added, moved or
 copied, reuse what is there. They are kept in half precision, each row with a scale where it needs one (``to_half``).
-What is finished is on disk for good, block by block, so an interrupted computation goes on where it stopped.
+What is finished is on disk for good, block by block, so an interrupted computation goes on where it stopped. Every row
+that is handed out was compared with its checksum once in this process; a damaged one is computed again, and counted.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -22,7 +24,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
 from torch import Tensor
 
 from secondsight.data.cache.cached_features import CachedFeatures, to_half
@@ -33,7 +34,9 @@ from secondsight.data.loading.decode import DecodeError
 from secondsight.data.loading.loader import Images, Pictures
 from secondsight.data.loading.transforms import Transform
 from secondsight.errors import ConfigError, DataError, RunError
+from secondsight.files import check_writable
 from secondsight.progress import bar
+from secondsight.terminal import console
 
 RESERVE = 64 << 20  # bytes of the disk that are never used
 
@@ -58,7 +61,7 @@ class Entry:
 
 
 def _to_stderr(line: str) -> None:
-    Console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
+    console(stderr=True).print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -96,24 +99,50 @@ class FeatureCache:
             )
         if len(images) == 0:
             raise DataError("there are no images to compute activations of")
+        if not self.directory.is_dir():
+            check_writable(self.directory)
         named = {**key, "transform": transform.key}
         store = Store(self.directory / _digest(named))
         contents = Contents.of(images, self.directory / "contents.sqlite", strict=strict)
-        if contents.missing(store.records(), store.failed()):
+        records, damaged = store.records(), 0
+        rotten = store.damaged(records, contents.rows(records))
+        if len(rotten) or contents.missing(records, store.failed()):
             with store.locked(lambda: self.say(f"waiting for another run that fills {store.path}")):
                 # Look again: that run may have done it all.
-                if todo := contents.missing(store.records(), store.failed()):
+                records, damaged = self._forget_damaged(store, contents)
+                if todo := contents.missing(records, store.failed()):
                     pictures = Pictures(_Some(images, todo), transform)
                     loader = BatchLoader(pictures, batch_size=batch_size, workers=workers, strict=strict, patient=True)
                     self._fill(store, named, loader, compute, [contents.digests[i] for i in todo])
+                    contents.add_unread(loader.failures, todo)
+            records = store.records()
+            if len(store.damaged(records, contents.rows(records))):
+                raise DataError(
+                    f"{store.path}: the disk does not give back what was just written to it; choose another directory "
+                    "for the cache, and look after the disk"
+                )
         contents.add_failures(store.failed())
         if strict and contents.failures:
             worst = next(iter(contents.failures))
             raise DecodeError(worst.path, worst.cause)
-        os.utime(store.path / "store.json")  # last used: now
+        if warning := contents.failures.warning(len(images)):
+            self.say(warning)
+        with contextlib.suppress(OSError):  # a cache that others filled and we may only read
+            os.utime(store.path / "store.json")  # last used: now
+        rows, stored = contents.rows(records), store.rows(len(records))
+        return CachedFeatures(images, stored, records["scale"], rows, contents.failures, store.path, damaged)
+
+    def _forget_damaged(self, store: Store, contents: Contents) -> tuple[np.ndarray, int]:
+        """The records of rows that are as they were written, and how many are not; the lock must be held."""
         records = store.records()
-        rows = contents.rows(records)
-        return CachedFeatures(images, store.rows(len(records)), records["scale"], rows, contents.failures, store.path)
+        rotten = store.damaged(records, contents.rows(records))
+        if not len(rotten):
+            return records, 0
+        self.say(
+            f"{store.path}: {len(rotten):,} of {len(records):,} stored rows are damaged (a disk fault?); they are "
+            "computed again"
+        )
+        return store.forget(records, rotten), len(rotten)
 
     def _fill(
         self,
@@ -141,8 +170,9 @@ class FeatureCache:
                 done += len(batch)
                 rate = done / (time.monotonic() - started)
                 progress.update(task, completed=done, note=f"{rate:.0f} images/s")
-        if loader.failures:
-            store.add_failed({digests[failure.index]: failure.cause for failure in loader.failures})
+        # What the disk or a permission said is no property of the content: such a file is tried again next time.
+        if failed := {digests[failure.index]: failure.cause for failure in loader.failures if failure.lasting}:
+            store.add_failed(failed)
 
     def _check_room(self, store: Store, shape: tuple[int, ...], count: int) -> None:
         needed, free = count * row_bytes(shape), shutil.disk_usage(store.path).free - RESERVE
@@ -238,6 +268,9 @@ def _entry(path: Path) -> Entry | None:
             return None
         occupied = sum(file.stat().st_size for file in path.iterdir())
         used = (path / "store.json").stat().st_mtime
+        return Entry(path, described["key"], tuple(described["shape"]), len(store.records()), occupied, used)
     except FileNotFoundError:  # removed meanwhile
         return None
-    return Entry(path, described["key"], tuple(described["shape"]), len(store.records()), occupied, used)
+    except DataError:  # damaged, and to be seen all the same: it takes room
+        occupied = sum(file.stat().st_size for file in path.iterdir())
+        return Entry(path, {"network": "damaged"}, (), 0, occupied, (path / "store.json").stat().st_mtime)

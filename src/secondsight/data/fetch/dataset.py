@@ -12,12 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from secondsight.data.fetch.archive import unpack
-from secondsight.data.fetch.download import check, fetch
+from secondsight.data.fetch.download import address, check, fetch
 from secondsight.data.imageset import ImageSet
 from secondsight.data.readers.listing import require_path
 from secondsight.data.readers.registry import DATASETS, Archive, Dataset
 from secondsight.data.readers.spec import data_root, read
 from secondsight.errors import DataError, UnknownName
+from secondsight.files import check_writable
 
 
 def get(
@@ -49,7 +50,8 @@ def get(
     target = root / dataset.name
     if target.exists() and not force:
         return _present(dataset, target)
-    sources = _sources(dataset, urls, files)
+    sources = _sources(dataset, [address(url) for url in urls], files)
+    check_writable(root)
     downloads = root / ".downloads"
     with _becoming(target) as fresh:
         fetched: list[Path] = []
@@ -115,7 +117,7 @@ def _known(dataset: Dataset, name: str) -> Archive:
 def _file_name(url: str) -> str:
     path = urllib.parse.unquote(urllib.parse.urlsplit(url).path)
     name = path.rstrip("/").rsplit("/", 1)[-1].lstrip(".")
-    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name) or "download"
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)[-100:] or "download"
 
 
 def _obtain(archive: Archive, places: Sequence[str | Path], downloads: Path, *, tries: int, pause: float) -> Path:

@@ -8,7 +8,9 @@ import hashlib
 import http.client
 import json
 import os
+import re
 import shutil
+import socket
 import ssl
 import time
 import urllib.error
@@ -16,9 +18,8 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -31,7 +32,8 @@ from rich.progress import (
 
 from secondsight.data.readers.registry import Archive
 from secondsight.errors import DataError
-from secondsight.files import write_text
+from secondsight.files import locked, write_text
+from secondsight.terminal import console, marked
 from secondsight.version import __version__
 
 CHUNK = 1 << 18
@@ -58,12 +60,11 @@ def fetch(
 
     Gives up after ``tries`` attempts in a row that brought nothing new, waiting ``pause`` · 2ᵏ seconds before the k-th.
     """
-    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-        raise DataError(f"{url}: only http and https can be downloaded; fetch it by hand and pass the file with --from")
+    url = address(url)
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + ".part")
     with _locked(part) as file, _bar() as progress:
-        task = progress.add_task(f"downloading {target.name}", total=archive.size, note="")
+        task = progress.add_task(f"downloading {marked(target.name)}", total=archive.size, note="")
         best, failures, damaged = -1, 0, False
         while True:
             try:
@@ -86,7 +87,10 @@ def fetch(
                     f"in {part}, and the same command continues from there; or try another address with --url"
                 )
             wait = max(trouble.wait, min(pause * 2**failures, 60.0))
-            progress.update(task, note=f"{trouble}; trying again in {wait:.0f} s")
+            again = f"{trouble}; trying again in {wait:.0f} s"
+            progress.update(task, note=marked(again))
+            if progress.disable:  # in a log file there is no bar to say it
+                progress.console.print(f"{url}: {again}", markup=False, highlight=False, soft_wrap=True)
             time.sleep(wait)
         os.fsync(file.fileno())
     os.replace(part, target)
@@ -132,7 +136,7 @@ def _respond(
 ) -> Iterator[http.client.HTTPResponse | None]:
     """The answer, or None for «there is nothing after that»; refusals and broken lines become our errors."""
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as response:
+        with opener().open(request, timeout=timeout) as response:
             _refuse_pages(request.full_url, response)
             yield response
     except urllib.error.HTTPError as error:
@@ -152,16 +156,74 @@ def _respond(
     except urllib.error.URLError as error:
         if isinstance(error.reason, ssl.SSLCertVerificationError):
             raise DataError(f"{request.full_url}: the server's certificate is not valid ({error.reason})") from error
+        if _is_final(error.reason):
+            raise DataError(
+                f"{request.full_url}: no connection: {error.reason}; check the address, or pass a file you have with "
+                "--from"
+            ) from error
         raise _Passing(f"no connection: {error.reason}") from error
+    except http.client.InvalidURL as error:
+        raise DataError(f"{request.full_url}: not an address ({error}); check it") from error
     except (http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
+        if _is_final(error):
+            raise DataError(f"{request.full_url}: no secure connection: {error}; check the address") from error
         raise _Passing(f"the connection was dropped ({type(error).__name__})") from error
 
 
-def _write(file: BinaryIO, chunk: bytes) -> None:
+def _is_final(reason: object) -> bool:
+    """Whether another try cannot help: no such host, or no such protocol at the other end."""
+    if isinstance(reason, socket.gaierror):
+        return reason.errno != socket.EAI_AGAIN
+    return isinstance(reason, ssl.SSLError) and reason.reason in _NOT_TLS
+
+
+_NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "UNSUPPORTED_PROTOCOL", "HTTP_REQUEST", "TLSV1_ALERT_PROTOCOL_VERSION"})
+
+
+def address(url: str) -> str:
+    """``url`` as it can be asked for: letters that are not ASCII, and spaces, are written as %…; else a DataError."""
     try:
-        file.write(chunk)
+        parts = urllib.parse.urlsplit(url)
+        scheme, host, port = parts.scheme, parts.hostname, parts.port
+        if parts.username or parts.password:
+            raise ValueError("a name or a password in an address is not sent")
+        if host is not None:
+            host = host if ":" in host else host.encode("idna").decode()
+    except ValueError as error:  # UnicodeError is one
+        raise DataError(f"{url}: not an address ({error}); check it") from error
+    if scheme not in ("http", "https"):
+        raise DataError(f"{url}: only http and https can be downloaded; fetch it by hand and pass the file with --from")
+    if not host or re.search(r"[\x00-\x20\x7f]", host):
+        raise DataError(f"{url}: not an address (it names no host); check it")
+    place = (f"[{host}]" if ":" in host else host) + (f":{port}" if port is not None else "")
+    path, query = (_quoted(text) for text in (parts.path, parts.query))
+    return urllib.parse.urlunsplit((scheme, place, path, query, ""))
+
+
+def _quoted(text: str) -> str:
+    return urllib.parse.quote(text, safe="/%:=&?~#+!$,;'@()*[]", errors="surrogateescape")
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows to http and https only: a server must not send us to files of this machine, or to other protocols."""
+
+    def redirect_request(self, req, fp, code, msg, headers, newurl):
+        if urllib.parse.urlsplit(newurl).scheme not in ("http", "https"):
+            raise DataError(f"{req.full_url}: the server points to {newurl}, which is neither http nor https: refused")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def opener() -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(_Redirects)
+
+
+def _write(file: BinaryIO, chunk: bytes) -> None:
+    left = memoryview(chunk)
+    try:
+        while left:  # the file has no buffer: what cannot be written fails here, and not again when it is closed
+            left = left[file.write(left) :]
     except OSError as error:
-        if error.errno == errno.ENOSPC:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise DataError(
                 f"{file.name}: the disk is full; free some space and run the same command: it continues from here"
             ) from error
@@ -179,12 +241,12 @@ def _refuse_pages(url: str, response: http.client.HTTPResponse) -> None:
 
 def _total(response: http.client.HTTPResponse, start: int) -> int | None:
     length = response.headers.get("Content-Length")
-    return start + int(length) if length and length.isdigit() else None
+    return start + int(length) if length and re.fullmatch(r"[0-9]{1,18}", length) else None
 
 
 def _retry_after(error: urllib.error.HTTPError) -> float:
     value = error.headers.get("Retry-After", "")
-    return min(float(value), 60.0) if value.isdigit() else 0.0
+    return min(float(value), 60.0) if re.fullmatch(r"[0-9]{1,18}", value) else 0.0
 
 
 def _require_fit(part: Path, url: str, archive: Archive, *, start: int, total: int | None) -> None:
@@ -217,16 +279,16 @@ def _remember(memory: Path, url: str, response: http.client.HTTPResponse) -> Non
 def _recall(memory: Path, url: str) -> str:
     with contextlib.suppress(OSError, ValueError):
         known = json.loads(memory.read_text(encoding="utf-8"))
-        if known["url"] == url:
+        if isinstance(known, dict) and known.get("url") == url and isinstance(known.get("validator"), str):
             return known["validator"]
     return ""
 
 
 def answers(url: str, *, timeout: float = 10.0) -> bool:
     """Whether a server offers the file now."""
-    request = urllib.request.Request(url, method="HEAD", headers={"User-Agent": f"secondsight/{__version__}"})
+    request = urllib.request.Request(address(url), method="HEAD", headers={"User-Agent": f"secondsight/{__version__}"})
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as response:
+        with opener().open(request, timeout=timeout) as response:
             return response.headers.get_content_type() != "text/html"
     except (OSError, http.client.HTTPException):  # HTTPError, URLError and timeouts are all OSErrors
         return False
@@ -239,7 +301,7 @@ def check(file: Path, archive: Archive, *, source: str = "", progress: Progress 
         raise ChecksumError(_wrong(source or str(file), f"has {size:,} bytes, not {archive.size:,}"))
     digests = {c: hashlib.new(c.split(":")[0], usedforsecurity=False) for c in archive.checksums}
     with contextlib.nullcontext(progress) if progress else _bar() as bar, file.open("rb") as stream:
-        task = bar.add_task(f"checking {archive.name}", total=size, note="")
+        task = bar.add_task(f"checking {marked(archive.name)}", total=size, note="")
         while digests and (chunk := stream.read(1 << 20)):
             for digest in digests.values():
                 digest.update(chunk)
@@ -261,21 +323,19 @@ def _wrong(source: str, how: str) -> str:
 @contextlib.contextmanager
 def _locked(part: Path) -> Iterator[BinaryIO]:
     """The part file, open for us alone; two downloads into one file would ruin it."""
-    with open(part, "r+b" if part.exists() else "w+b") as file:
-        try:
-            import fcntl
-        except ModuleNotFoundError:  # Windows: no advisory locks, and the checksum still tells
-            yield file
-            return
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise DataError(f"{part}: another download of it is running; wait for it to finish") from error
-        yield file
+    lock = part.with_name(part.name + ".lock")
+    try:
+        with locked(lock), open(part, "r+b" if part.exists() else "w+b", buffering=0) as file:
+            try:
+                yield cast(BinaryIO, file)
+            finally:
+                lock.unlink(missing_ok=True)
+    except BlockingIOError as error:
+        raise DataError(f"{part}: another download of it is running; wait for it to finish") from error
 
 
 def _bar() -> Progress:
-    console = Console(stderr=True)
+    terminal = console(stderr=True)
     return Progress(
         TextColumn("[bold]{task.description}"),
         BarColumn(),
@@ -283,7 +343,7 @@ def _bar() -> Progress:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
         TextColumn("[dim]{task.fields[note]}"),
-        console=console,
+        console=terminal,
         transient=True,
-        disable=not console.is_terminal,  # a log file wants no empty lines
+        disable=not terminal.is_terminal,  # a log file wants no empty lines
     )

@@ -195,7 +195,7 @@ class BatchLoader:
         try:
             self.rows.read_into(row, index, epoch)
         except DecodeError as error:
-            self.failures.add(index, error.source, error.cause)
+            self.failures.add(index, error.source, error.cause, lasting=error.lasting)
             if self.strict:
                 raise
             return False

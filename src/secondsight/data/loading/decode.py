@@ -10,38 +10,59 @@ What is done with the unusual ones:
     32-bit, floating       divided by the smallest usual white (1, 255, 65535, 2³¹ − 1) that holds the brightest pixel
     animation, pages       the first one
     embedded ICC profile   ignored: numbers are taken as sRGB, which is what the published networks were trained on
+    HEIC                   with the extra ``heic``
+    bombs                  refused before anything is decoded: see ``limits``
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import io
 import os
 import stat
+import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import BinaryIO, ClassVar, TypeAlias
 
 import numpy as np
 import simplejpeg
-from PIL import Image, ImageChops
+from PIL import Image
 
+from secondsight.data.loading.colours import to_rgb
+from secondsight.data.loading.limits import (
+    MAX_BYTES,
+    MAX_PIXELS,
+    STRIP,
+    TooLarge,
+    check_memory,
+    check_size,
+    check_work,
+    jpeg_memory,
+    jpeg_scans,
+    memory_limit,
+    pillow_memory,
+)
 from secondsight.data.loading.orientation import jpeg_orientation, upright
-from secondsight.errors import DataError
+from secondsight.errors import DataError, MissingExtra, SecondsightError
+from secondsight.extras import require
 
 Source: TypeAlias = "str | Path | bytes | bytearray | memoryview"
 
-MAX_PIXELS = 178_956_970
-"""Pillow's own limit: half a gigabyte of RGB. A file that claims more is taken for a decompression bomb."""
-
-MAX_BYTES = 1 << 30
-"""No picture below ``MAX_PIXELS`` needs a larger file; a disk image that was renamed does."""
-
 # Not everything Pillow can open: EPS would start Ghostscript, and formats without a signature would accept any garbage.
-FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "AVIF", "ICO")
+FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "AVIF", "ICO", "HEIF")
+
+_TURN = threading.Lock()
+"""Held while a picture is decoded that takes more than a tenth of the memory limit: threads do not multiply it."""
 
 
 class DecodeError(DataError):
-    """A file that is not a picture we can read. ``source`` is the file, ``cause`` what is wrong with it."""
+    """A file that is not a picture we can read. ``source`` is the file, ``cause`` what is wrong with it.
+
+    ``lasting``: the content is at fault, so no copy of it can ever be decoded.
+    """
+
+    lasting: ClassVar[bool] = True
 
     def __init__(self, source: str, cause: str):
         super().__init__(f"{source}: cannot be decoded: {cause}")
@@ -52,15 +73,24 @@ class DecodeError(DataError):
         return type(self), (self.source, self.cause)
 
 
+class ReadError(DecodeError):
+    """A file that could not be read this time: so said the disk, the network or a permission, not the content."""
+
+    lasting = False
+
+
 class Scratch:
     """Memory for the pixels of one picture at a time: fresh pages from the system cost a sixth of a JPEG's decoding."""
 
     LEAST = 1 << 22  # large enough for the system's huge pages
+    MOST = 1 << 26  # what is kept; a larger picture gets memory of its own, and the system gets it back
 
     def __init__(self) -> None:
         self._memory = bytearray()
 
     def take(self, size: int) -> memoryview:
+        if size > self.MOST:
+            return memoryview(bytearray(size))
         if len(self._memory) < size:
             self._memory = bytearray(max(self.LEAST, size + size // 4))
         return memoryview(self._memory)[:size]
@@ -85,8 +115,15 @@ def decode(
         name, content = "<bytes>", bytes(source)
     if not content:
         raise DecodeError(name, "the file is empty")
-    pixels = _simplejpeg(name, content, target, max_pixels, scratch) if content.startswith(b"\xff\xd8\xff") else None
-    return _pillow(name, content, max_pixels) if pixels is None else pixels
+    try:
+        pixels = None
+        if content.startswith(b"\xff\xd8\xff"):
+            pixels = _simplejpeg(content, target, max_pixels, scratch)
+        return _pillow(name, content, max_pixels) if pixels is None else pixels
+    except TooLarge as error:
+        raise DecodeError(name, str(error)) from error
+    except MemoryError as error:  # within the limits, and yet the system has not that much
+        raise ReadError(name, "there is not enough memory to decode it") from error
 
 
 def read(path: str | Path) -> bytes:
@@ -98,7 +135,16 @@ def read(path: str | Path) -> bytes:
         finally:
             os.close(handle)
     except OSError as error:
-        raise DecodeError(str(path), error.strerror or str(error)) from error
+        raise ReadError(str(path), error.strerror or str(error)) from error
+
+
+@contextlib.contextmanager
+def open_regular(path: str | Path) -> Iterator[BinaryIO]:
+    """A regular file, open for reading: its header, perhaps. Anything else is a ``ReadError``."""
+    with os.fdopen(os.open(path, _READ), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ReadError(str(path), "it is not a regular file")
+        yield file
 
 
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -106,65 +152,101 @@ _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 def _content(name: str, handle: int, status: os.stat_result) -> bytes:
     if not stat.S_ISREG(status.st_mode):
-        raise DecodeError(name, "it is a directory" if stat.S_ISDIR(status.st_mode) else "it is not a regular file")
-    if status.st_size > MAX_BYTES:
-        raise DecodeError(name, f"{status.st_size:,} bytes are too many for a picture (limit {MAX_BYTES:,})")
+        raise ReadError(name, "it is a directory" if stat.S_ISDIR(status.st_mode) else "it is not a regular file")
+    if status.st_size > min(MAX_BYTES, memory_limit()):
+        limit = f"{min(MAX_BYTES, memory_limit()):,}"
+        raise DecodeError(name, f"{status.st_size:,} bytes are too many for a picture (limit {limit})")
     content = os.read(handle, status.st_size)
     while len(content) < status.st_size and (more := os.read(handle, status.st_size - len(content))):
         content += more  # some network file systems give a file in pieces
+    if len(content) < status.st_size:
+        raise ReadError(name, f"it ended after {len(content):,} of {status.st_size:,} bytes; is it being written?")
     return content
 
 
-def _simplejpeg(
-    name: str, content: bytes, target: int | None, max_pixels: int, scratch: Scratch | None
-) -> np.ndarray | None:
+def _simplejpeg(content: bytes, target: int | None, max_pixels: int, scratch: Scratch | None) -> np.ndarray | None:
     """The fast path; None where Pillow shall decide: CMYK, rare codings, and files that libjpeg complains about."""
     try:
         height, width, colours, _ = simplejpeg.decode_jpeg_header(content)
-        _check_size(name, int(width), int(height), max_pixels)
+        full = int(width), int(height)
+        check_size(*full, max_pixels)
         if colours not in ("YCbCr", "RGB", "Gray"):
             return None
-        if target is not None and 2 * target <= min(int(height), int(width)):
+        if target is not None and 2 * target <= min(full):
             # Only factors of two and more have fast code in libjpeg-turbo: ⅞ takes twice the time of the full size.
             height, width, _, _ = simplejpeg.decode_jpeg_header(content, target, target, 2)
-        size = int(height) * int(width) * 3
-        memory = bytearray(size) if scratch is None else scratch.take(size)
-        pixels = simplejpeg.decode_jpeg(
-            content, "RGB", min_height=int(height), min_width=int(width), min_factor=2, buffer=memory
-        )
-    except DecodeError:
+        orientation, size = jpeg_orientation(content), int(height) * int(width) * 3
+        with _allowed(_jpeg_needs(content, full, size // 3, turned=orientation in range(2, 9))):
+            memory = bytearray(size) if scratch is None else scratch.take(size)
+            pixels = simplejpeg.decode_jpeg(
+                content, "RGB", min_height=int(height), min_width=int(width), min_factor=2, buffer=memory
+            )
+            return upright(pixels, orientation)
+    except TooLarge:
         raise
     except ValueError:
         return None
-    return upright(pixels, jpeg_orientation(content))
+
+
+def _jpeg_needs(content: bytes, full: tuple[int, int], decoded: int, *, turned: bool) -> int:
+    """Bytes; where the scans are too many, that is said here."""
+    scans, progressive = jpeg_scans(content)
+    check_work(*full, scans)
+    return jpeg_memory(*full, decoded, len(content), progressive=progressive, turned=turned)
+
+
+@contextlib.contextmanager
+def _allowed(needed: int) -> Iterator[None]:
+    """Memory for one picture, within the limit; those who need much take turns."""
+    check_memory(needed)
+    with _TURN if needed > memory_limit() // 10 else contextlib.nullcontext():
+        yield
 
 
 def _pillow(name: str, content: bytes, max_pixels: int) -> np.ndarray:
+    if is_heic(content):
+        register_heic(name)
     try:
-        with Image.open(io.BytesIO(content), formats=_formats()) as image:
-            _check_size(name, image.width, image.height, max_pixels)
-            image.load()
-            # After load: Pillow turns TIFFs itself, and then forgets their orientation.
-            return upright(_rgb(image), _orientation(image))
-    except (DecodeError, MemoryError):
+        with Image.open(io.BytesIO(content), formats=formats()) as image:
+            check_size(*image.size, max_pixels)
+            with _allowed(_needs(image, content)):
+                image.load()
+                # After load: Pillow turns TIFFs itself, and then forgets their orientation.
+                return upright(to_rgb(image, STRIP), _orientation(image))
+    except (SecondsightError, TooLarge, MemoryError):
         raise
     except Image.UnidentifiedImageError as error:
-        raise DecodeError(name, f"not a picture in a format we read ({', '.join(_formats())})") from error
+        raise DecodeError(name, f"not a picture in a format we read ({', '.join(formats())})") from error
     except Exception as error:  # a broken file can make Pillow's parsers raise anything, IndexError to struct.error
         raise DecodeError(name, str(error) or type(error).__name__) from error
 
 
-@functools.cache
-def _formats() -> tuple[str, ...]:
+def _needs(image: Image.Image, content: bytes) -> int:
+    needed = pillow_memory(image.format or "", image.mode, *image.size, len(content))
+    if image.format == "JPEG":
+        scans, progressive = jpeg_scans(content)
+        check_work(*image.size, scans)
+        needed += 8 * image.width * image.height if progressive else 0
+    return needed
+
+
+def formats() -> tuple[str, ...]:
+    """Those of ``FORMATS`` that Pillow can open here."""
     Image.init()
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
-def _check_size(name: str, width: int, height: int, max_pixels: int) -> None:
-    if width * height > max_pixels:
-        raise DecodeError(
-            name, f"{width}×{height} is {width * height:,} pixels, more than the limit of {max_pixels:,} (max_pixels)"
-        )
+def is_heic(content: bytes) -> bool:
+    """By the brand in the first box of the file."""
+    return content[4:8] == b"ftyp" and content[8:12] in (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1")
+
+
+def register_heic(name: str) -> None:
+    """Teach Pillow HEIC. That it is not installed is said of the file, and not remembered: tomorrow it may be."""
+    try:
+        require("pillow_heif", extra="heic", purpose="reading a HEIC picture").register_heif_opener(thumbnails=False)
+    except MissingExtra as error:
+        raise ReadError(name, str(error)) from error
 
 
 def _orientation(image: Image.Image) -> int:
@@ -172,24 +254,3 @@ def _orientation(image: Image.Image) -> int:
         return int(image.getexif().get(0x0112, 1))
     except Exception:  # broken EXIF around a sound picture
         return 1
-
-
-def _rgb(image: Image.Image) -> np.ndarray:
-    if image.mode.startswith(("I", "F")):
-        # Older versions of Pillow call a 16-bit PNG "I".
-        return _deep(np.asarray(image), known16=image.mode.startswith("I;16") or image.format == "PNG")
-    if image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA"))
-    if image.mode == "CMYK" and image.format == "JPEG" and "adobe" not in image.info:
-        image = ImageChops.invert(image)  # Pillow takes every CMYK JPEG for one of Adobe's
-    return np.array(image.convert("RGB"))
-
-
-def _deep(grey: np.ndarray, *, known16: bool) -> np.ndarray:
-    """More than 8 bits of grey to 8: ``255 · grey / white``, rounded, with white the smallest usual one that fits."""
-    values = np.nan_to_num(grey.astype(np.float64), nan=0.0)
-    usual = (65535.0,) if known16 else (1.0, 255.0, 65535.0) if grey.dtype.kind == "f" else (255.0, 65535.0)
-    white = next((w for w in usual if values.max() <= w), 2.0**31 - 1)
-    scaled = np.clip(values * (255.0 / white), 0, 255).round().astype(np.uint8)
-    return np.repeat(scaled[..., None], 3, axis=2)

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from secondsight.files import write_text
 
+MANY = 0.02
+"""The share of a set beyond which images that are set aside are no longer a detail."""
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -18,6 +21,7 @@ class Failure:
     index: int
     path: str
     cause: str
+    lasting: bool = True  # the content is at fault; otherwise the disk, the network or a permission: try again later
 
 
 class Failures:
@@ -27,9 +31,9 @@ class Failures:
         self._found: dict[int, Failure] = {}
         self._lock = threading.Lock()
 
-    def add(self, index: int, path: str, cause: str) -> None:
+    def add(self, index: int, path: str, cause: str, *, lasting: bool = True) -> None:
         with self._lock:
-            self._found.setdefault(index, Failure(index, path, cause))
+            self._found.setdefault(index, Failure(index, path, cause, lasting))
 
     def __len__(self) -> int:
         return len(self._found)
@@ -46,6 +50,17 @@ class Failures:
         lines = [f"{len(self):,} {'file was' if len(self) == 1 else 'files were'} set aside:"]
         lines += [f"  {failure.path}: {failure.cause}" for failure in list(self)[:most]]
         return "\n".join(lines + [f"  … and {len(self) - most:,} more"] * (len(self) > most))
+
+    def warning(self, total: int) -> str:
+        """Said loudly at the end when more than ``MANY`` of ``total`` images are missing from a result; else empty."""
+        if len(self) <= MANY * total:
+            return ""
+        passing = sum(not failure.lasting for failure in self)
+        share = f"WARNING: {len(self):,} of {total:,} images ({100 * len(self) / total:.1f} %) could not be used"
+        cure = "look at them with: secondsight data verify DATA --decode"
+        if passing:
+            cure = f"{passing:,} of them could not be read (disk, network or permission) and may be next time; {cure}"
+        return f"{share}: every figure is of the others only; {cure}"
 
     def write(self, path: str | Path) -> None:
         """For programs: one JSON object a line, with index, path and cause."""

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from secondsight.data.loading.batches import Batch, BatchLoader
-from secondsight.data.loading.decode import MAX_PIXELS, Scratch, Source, decode
+from secondsight.data.loading.decode import Scratch, Source, decode
+from secondsight.data.loading.limits import MAX_PIXELS
 from secondsight.data.loading.samplers import BatchSampler
 from secondsight.data.loading.transforms import Transform
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from secondsight.data.imageset import ImageSet
-from secondsight.data.readers.listing import list_folder, subfolders
+from secondsight.data.readers.listing import lines, list_folder, subfolders
 from secondsight.errors import DataError
 
 TRAIN_CLASSES = 98
@@ -36,6 +36,17 @@ def find(root: Path) -> Path | None:
 
 def read(root: Path) -> ImageSet:
     """All images of whichever layout is there, classes in the official order where a file tells it."""
+    try:
+        return _read(root)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(
+            f"{root}: its MATLAB files do not hold what Cars-196 has ({error!r}); get them again"
+        ) from error
+
+
+def _read(root: Path) -> ImageSet:
     folder = find(root) or root
     if (folder / "cars_annos.mat").is_file() and (folder / "car_ims").is_dir():
         return _read_single(folder)
@@ -72,8 +83,7 @@ def _read_folders(base: Path, official: Path) -> ImageSet:
     folders = sorted({name for part in halves for name in subfolders(base / part)})
     order = folders
     if official.is_file():
-        lines = official.read_text(encoding="utf-8-sig").splitlines()
-        order = [name for line in lines if (name := line.strip().strip('"').replace("/", "-"))]
+        order = [name for line in lines(official) if (name := line.strip().strip('"').replace("/", "-"))]
         if unknown := sorted(set(folders) - set(order)):
             raise DataError(
                 f"{base}: the class folder {unknown[0]!r} is not in {official}; one of the two is incomplete"
@@ -114,7 +124,7 @@ def _load(file: Path) -> dict[str, Any]:
 
     try:
         return loadmat(str(file), squeeze_me=True, struct_as_record=False)
-    except (OSError, ValueError, TypeError, NotImplementedError) as error:
+    except Exception as error:  # a broken file can make the reader raise anything
         raise DataError(f"{file}: not a MATLAB file that can be read ({error}); get it again") from error
 
 

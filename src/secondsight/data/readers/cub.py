@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from secondsight.data.imageset import ImageSet
-from secondsight.data.readers.listing import list_folder, subfolders
+from secondsight.data.readers.listing import lines, list_folder, subfolders, whole_number
 from secondsight.errors import DataError
 
 TRAIN_CLASSES = 100  # the zero-shot split: classes 1–100 train, 101–200 test
@@ -48,7 +48,7 @@ def _build(root: Path, paths: list[str], numbers: list[int], named: dict[int, st
 def _read_folders(root: Path) -> ImageSet:
     """The images without the lists: the folder names carry the class numbers."""
     for folder in (root / "CUB_200_2011" / "images", root / "images", root):
-        classes = [name for name in subfolders(folder) if re.match(r"\d{3}\.", name)] if folder.is_dir() else []
+        classes = [name for name in subfolders(folder) if re.match(r"[0-9]{3}\.", name)] if folder.is_dir() else []
         if classes:
             paths = [f"{c}/{image}" for c in classes for image in list_folder(folder / c).images]
             return _build(folder, paths, [int(p[:3]) for p in paths], {int(c[:3]): c for c in classes})
@@ -61,18 +61,20 @@ def _read_folders(root: Path) -> ImageSet:
 def _numbered(file: Path) -> dict[int, str]:
     """``{1: "…", 2: "…"}`` from lines such as ``1 001.Black_footed_Albatross/….jpg``."""
     found: dict[int, str] = {}
-    for line_number, line in enumerate(file.read_text(encoding="utf-8-sig").splitlines(), 1):
+    for line_number, line in enumerate(lines(file), 1):
         if not line.strip():
             continue
-        number, _, rest = line.strip().partition(" ")
-        if not number.isdigit() or not rest or int(number) in found:
-            why = "a number that was there before" if number.isdigit() and rest else "not a number and a value"
+        first, _, rest = line.strip().partition(" ")
+        number = whole_number(first)
+        if number is None or not rest or number in found:
+            why = "not a number and a value" if number is None or not rest else "a number that was there before"
             raise DataError(f"{file}:{line_number}: {line!r} is {why}; get the file again from the archive")
-        found[int(number)] = rest.strip()
+        found[number] = rest.strip()
     return found
 
 
 def _number(label: str, file: Path) -> int:
-    if not label.isdigit():
+    number = whole_number(label)
+    if number is None:
         raise DataError(f"{file}: {label!r} is not a class number; get the file again from the archive")
-    return int(label)
+    return number

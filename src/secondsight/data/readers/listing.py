@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,7 +16,7 @@ SUFFIXES = frozenset(
     f".{kind}"
     for kind in (
         *("jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "dib", "gif", "tif", "tiff"),
-        *("ppm", "pgm", "pbm", "pnm", "jp2", "avif", "ico"),
+        *("ppm", "pgm", "pbm", "pnm", "jp2", "avif", "ico", "heic", "heif"),
     )
 )
 """What counts as an image by name; whether it can be decoded is for the decoder to find out."""
@@ -44,10 +46,10 @@ def list_folder(root: Path) -> Listing:
     """Walk ``root`` through links too; a folder that was seen already (a link in a circle) is not entered again."""
     found = Listing()
     seen: set[tuple[int, int]] = set()
-    waiting = [(root, "")]
-    while waiting:
-        folder, prefix = waiting.pop()
-        status = folder.stat()
+    waiting, links = [(root, "")], []  # a folder has its own name, not that of a link to it: links come last
+    while waiting or links:
+        folder, prefix = waiting.pop() if waiting else links.pop(0)
+        status = _status(folder)
         if (status.st_dev, status.st_ino) in seen:
             found.broken.append(prefix.rstrip("/"))
             continue
@@ -56,7 +58,7 @@ def list_folder(root: Path) -> Listing:
             if hidden(entry.name):
                 found.hidden += 1
             elif _is(os.DirEntry.is_dir, entry):
-                waiting.append((Path(entry.path), f"{prefix}{entry.name}/"))
+                (links if entry.is_symlink() else waiting).append((Path(entry.path), f"{prefix}{entry.name}/"))
             elif not _is(os.DirEntry.is_file, entry):
                 found.broken.append(prefix + entry.name)
             else:
@@ -77,10 +79,35 @@ def entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as found:
             return list(found)
+    except (OSError, ValueError) as error:
+        raise _unlistable(folder, error) from error
+
+
+def _status(folder: Path) -> os.stat_result:
+    try:
+        return folder.stat()
     except OSError as error:
-        raise DataError(
-            f"{folder}: cannot be listed ({error.strerror}); check that it is a folder you may read"
-        ) from error
+        raise _unlistable(folder, error) from error
+
+
+def _unlistable(folder: Path, error: Exception) -> DataError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return DataError(f"{folder}: cannot be listed ({reason}); check that it is a folder you may read")
+
+
+def lines(file: Path) -> list[str]:
+    """The lines of a text file, or an error that names it."""
+    try:
+        return file.read_text(encoding="utf-8-sig").splitlines()
+    except OSError as error:
+        raise DataError(f"{file}: cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file}: not a text in UTF-8 ({error.reason}); get the file again from the archive") from error
+
+
+def whole_number(text: str) -> int | None:
+    """The number that ``text`` is, 0 or more; None where it is something else."""
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
 
 
 def subfolders(folder: Path) -> list[str]:
@@ -112,14 +139,20 @@ def _names(folder: str) -> set[str]:
     try:
         with os.scandir(folder) as found:
             return {e.name for e in found if _is(os.DirEntry.is_file, e)}
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a NUL in the name
         return set()
 
 
 def require_path(path: Path) -> Path:
     """``path`` if it is there; otherwise an error that names what looks like it."""
-    if path.exists():
+    try:
+        path.stat()
         return path
+    except ValueError as error:
+        raise DataError(f"{str(path)!r}: not a path ({error})") from error
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+            raise DataError(f"{path}: cannot be opened ({error.strerror})") from error
     name, parent = path.name, path.parent
     while not parent.is_dir() and parent != parent.parent:
         name, parent = parent.name, parent.parent

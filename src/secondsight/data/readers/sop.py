@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from secondsight.data.imageset import ImageSet
+from secondsight.data.readers.listing import lines, whole_number
 from secondsight.errors import DataError
 
 LISTS = {"train": "Ebay_train.txt", "test": "Ebay_test.txt"}
@@ -44,14 +45,15 @@ def _rows(file: Path) -> list[tuple[int, str]]:
     if not file.is_file():
         return []
     found = []
-    for line_number, line in enumerate(file.read_text(encoding="utf-8-sig").splitlines(), 1):
+    for line_number, line in enumerate(lines(file), 1):
         fields = line.split(maxsplit=3)
         if not fields or fields[0] == "image_id":
             continue
-        if len(fields) != 4 or not fields[1].isdigit():
+        number = whole_number(fields[1]) if len(fields) == 4 else None
+        if number is None:
             raise DataError(
                 f"{file}:{line_number}: {line!r} is not 'image_id class_id super_class_id path'; get the file again "
                 "from the archive"
             )
-        found.append((int(fields[1]), fields[3].strip()))
+        found.append((number, fields[3].strip()))
     return found

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from secondsight.data.imageset import ImageSet
 from secondsight.data.readers import table
-from secondsight.data.readers.listing import missing, require_path
+from secondsight.data.readers.listing import missing as absent
+from secondsight.data.readers.listing import require_path
 from secondsight.data.readers.registry import DATASETS, Dataset
 from secondsight.errors import DataError, UnknownName
+
+Missing: TypeAlias = Literal["error", "skip"]
 
 
 def data_root() -> Path:
@@ -31,6 +35,7 @@ def open(
     columns: Mapping[str, str] | None = None,
     root: Path | None = None,
     check: bool = True,
+    missing: Missing = "error",
 ) -> ImageSet:
     """The images that ``spec`` and ``split`` name.
 
@@ -42,9 +47,11 @@ def open(
         share, fold, seed: which validation classes, see ``data.split.hold_out``.
         columns, root: for a table: other column names, and where relative paths start.
         check: whether the files must be there and the counts right.
+        missing: what to do about listed files that are not there: ``error``, or ``skip``: they are set aside when they
+            are read, and counted in every report.
     """
     dataset, path = resolve(spec)
-    images = read(dataset, path, columns=columns, root=root, check=check)
+    images = read(dataset, path, columns=columns, root=root, check=check, missing=missing)
     if split == "validation":
         from secondsight.data.split import splits
 
@@ -91,6 +98,7 @@ def read(
     columns: Mapping[str, str] | None = None,
     root: Path | None = None,
     check: bool = True,
+    missing: Missing = "error",
 ) -> ImageSet:
     """Every image of the dataset at ``path``, checked unless told otherwise."""
     if columns or root:
@@ -99,8 +107,11 @@ def read(
         images = table.read(path, columns=columns, root=root)
     else:
         images = dataset.read(path)
+    if missing not in ("error", "skip"):
+        raise UnknownName("way with missing files", missing, ["error", "skip"])
     if check:
         check_counts(images, dataset)
+    if check and missing == "error":
         check_files(images)
     return images
 
@@ -152,10 +163,10 @@ def missing_part(images: ImageSet, dataset: Dataset, part: str) -> str:
 
 def check_files(images: ImageSet) -> None:
     """Every listed file must be there."""
-    gone = np.fromiter(missing(images.root, images.paths), np.int64)
+    gone = np.fromiter(absent(images.root, images.paths), np.int64)
     if len(gone):
         some = ", ".join(images.paths[i] for i in gone[:3]) + (" …" if len(gone) > 3 else "")
         raise DataError(
             f"{images.root}: {len(gone):,} of {len(images):,} listed images are missing: {some}. Put them back, take "
-            "them off the list, or open with check=False to have them set aside when they are read"
+            "them off the list, or have them set aside and counted: --missing skip"
         )

@@ -18,6 +18,7 @@ from secondsight.errors import DataError, nearest
 from secondsight.extras import require
 
 COLUMNS = ("path", "label", "split", "group")
+LONGEST = 4096  # letters of a path: no system opens more
 Columns = dict[str, list[Any]]
 
 
@@ -39,6 +40,8 @@ def read(file: Path, *, columns: Mapping[str, str] | None = None, root: Path | N
     path = [p.replace("\\", "/") for p in _texts(file, names["path"], table[names["path"]], "have no path")]
     if not path:
         raise DataError(f"{file}: the table has no rows below its header")
+    if odd := [row for row, p in enumerate(path, 1) if "\0" in p or len(p) > LONGEST]:
+        raise DataError(f"{file}: the path in data row {odd[0]} cannot be one: it holds a NUL or is too long")
     folder = Path(root) if root is not None else file.parent
     groups = _codes(table[names["group"]]) if "group" in names else None
     parts = _parts(file, names["split"], table[names["split"]]) if "split" in names else None
@@ -51,7 +54,7 @@ def read(file: Path, *, columns: Mapping[str, str] | None = None, root: Path | N
 def natural(names: Sequence[str]) -> list[str]:
     """The different names in order; by value when every one of them is a whole number, so that 9 comes before 10."""
     different = set(names)
-    if all(re.fullmatch(r"-?[0-9]+", name) for name in different):
+    if all(re.fullmatch(r"-?[0-9]{1,18}", name) for name in different):
         return sorted(different, key=lambda name: (int(name), name))
     return sorted(different)
 
@@ -59,6 +62,8 @@ def natural(names: Sequence[str]) -> list[str]:
 def _resolve(file: Path, header: list[str], renamed: Mapping[str, str]) -> dict[str, str]:
     """Which column of the file plays which role; an optional one that is not there plays none."""
     plain = {name.strip().lower(): name for name in header}
+    if len(plain) < len(header):
+        raise DataError(f"{file}: two columns have the same name; the columns are {', '.join(map(repr, header))}")
     found: dict[str, str] = {}
     for role in COLUMNS:
         wanted = renamed.get(role, role)
@@ -78,7 +83,10 @@ def _resolve(file: Path, header: list[str], renamed: Mapping[str, str]) -> dict[
 
 def _texts(file: Path, column: str, values: list[Any], problem: str) -> list[str]:
     """Every value as text; empty cells and NaN are an error that names the rows."""
-    texts = [_text(value) for value in values]
+    try:
+        texts = [_text(value) for value in values]
+    except ValueError as error:  # a number too long to be written
+        raise DataError(f"{file}: column {column!r} holds what is no text or number ({error})") from error
     empty = [row for row, text in enumerate(texts, 1) if text is None]
     if empty:
         rows = ", ".join(map(str, empty[:5])) + (" …" if len(empty) > 5 else "")
@@ -101,18 +109,26 @@ def _text(value: Any) -> str | None:
 def _codes(values: list[Any]) -> np.ndarray:
     """Group numbers; an image without a group is a group of its own."""
     names = [_text(value) or f"\0{row}" for row, value in enumerate(values)]
-    return np.unique(np.array(names), return_inverse=True)[1]
+    number = {name: i for i, name in enumerate(sorted(set(names)))}  # not an array: it would be as wide as the longest
+    return np.array([number[name] for name in names], np.int64)
 
 
 def _parts(file: Path, column: str, values: list[Any]) -> list[str]:
-    return [PARTS.get(text.lower(), text) for text in _texts(file, column, values, "have no split")]
+    parts = [PARTS.get(text.lower(), text) for text in _texts(file, column, values, "have no split")]
+    if long := next((row for row, part in enumerate(parts, 1) if len(part) > 100), None):
+        raise DataError(f"{file}: column {column!r} names a split of more than 100 letters in data row {long}")
+    return parts
 
 
 def _read_csv(file: Path) -> Columns:
     try:
-        text = file.read_bytes().decode("utf-8-sig")  # Excel writes a byte order mark
+        content = file.read_bytes()
+    except OSError as error:
+        raise DataError(f"{file}: cannot be read ({error.strerror})") from error
+    try:
+        text = content.decode("utf-8-sig")  # Excel writes a byte order mark
     except UnicodeDecodeError as error:
-        line = file.read_bytes()[: error.start].count(b"\n") + 1
+        line = content[: error.start].count(b"\n") + 1
         raise DataError(f"{file}:{line}: not UTF-8; save the table as 'CSV UTF-8'") from error
     first = text.split("\n", 1)[0]
     delimiter = "\t" if file.suffix.lower() == ".tsv" else max(",;\t", key=first.count)
@@ -135,16 +151,24 @@ def _read_csv(file: Path) -> Columns:
         raise DataError(f"{file}:{rows.line_num}: not a CSV table ({error})") from error
     if header is None:
         raise DataError(f"{file}: the table is empty; its first line names the columns: path,label")
+    _check_header(file, header)
     return {name: [row[i] for row in content] for i, name in enumerate(header)}
+
+
+def _check_header(file: Path, header: list[str]) -> None:
+    if len(set(header)) < len(header):
+        raise DataError(f"{file}: two columns have the same name; the columns are {', '.join(map(repr, header))}")
 
 
 def _read_parquet(file: Path) -> Columns:
     parquet = require("pyarrow.parquet", extra="parquet", purpose="reading a Parquet table")
-    arrow = require("pyarrow", extra="parquet", purpose="reading a Parquet table")
     try:
-        return parquet.ParquetFile(file).read().to_pydict()
-    except (arrow.ArrowException, OSError) as error:
+        table = parquet.ParquetFile(file).read()
+        header, content = list(table.column_names), table.to_pydict()
+    except Exception as error:  # a broken file can make the reader raise anything
         raise DataError(f"{file}: not a Parquet table that can be read ({error})") from error
+    _check_header(file, header)
+    return content
 
 
 READERS: dict[str, Callable[[Path], Columns]] = {

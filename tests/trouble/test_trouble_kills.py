@@ -1,0 +1,145 @@
+"""A process that is killed at any moment, again and again, ends with what one that was left alone ends with.
+
+The moments come from a seed. ``make kills N=100`` kills each kind of work that often.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import torch
+from cached_photos import make_photos
+
+from secondsight.data.cache.feature_cache import FeatureCache
+from secondsight.data.fetch.download import fetch
+from secondsight.data.loading.transforms import Resize
+from secondsight.data.readers.registry import Archive
+
+KILLS = int(os.environ.get("KILLS", "5"))
+SEED = int(os.environ.get("FUZZ_SEED", "0"))
+
+
+def started(work: Callable[[], object]) -> multiprocessing.process.BaseProcess:
+    """``work`` in a process of its own, forked: importing torch anew takes seconds."""
+
+    def run() -> None:
+        torch.set_num_threads(1)  # the parent's threads are not there after a fork, and would be waited for
+        os.close(2)
+        work()
+        os._exit(0)
+
+    process = multiprocessing.get_context("fork").Process(target=run, daemon=True)
+    process.start()
+    return process
+
+
+def killed_again_and_again(work: Callable[[], object], *, seconds: float, kills: int, seed: str) -> int:
+    """Start ``work``, kill it after some part of ``seconds``, ``kills`` times; how often it was killed at work.
+
+    One that had ended before is not counted, and nothing is left to be killed then: ``work`` goes on where it stopped.
+    """
+    chance, hit = random.Random(f"{seed} {SEED}"), 0
+    for _ in range(kills):
+        process = started(work)
+        process.join(chance.uniform(0, seconds))
+        if process.exitcode is None and process.pid is not None:
+            os.kill(process.pid, signal.SIGKILL)
+            hit += 1
+        process.join(60)
+        assert process.exitcode in (0, -signal.SIGKILL)
+    process = started(work)
+    process.join(300)
+    assert process.exitcode == 0
+    return hit
+
+
+def alone(work: Callable[[], object]) -> float:
+    """Run it undisturbed; how long it takes."""
+    start = time.monotonic()
+    process = started(work)
+    process.join(300)
+    assert process.exitcode == 0
+    return time.monotonic() - start
+
+
+def test_caching(tmp_path):
+    photos = make_photos(tmp_path, 60)
+
+    def compute(x: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.01)
+        return torch.nn.functional.avg_pool2d(x.float(), 2)
+
+    def fill(directory: Path):
+        cache = FeatureCache(directory, say=lambda line: None)
+        return cache.features(photos, compute, transform=Resize(8), key={"p": "1"}, batch_size=4, workers=0)
+
+    seconds = alone(lambda: fill(tmp_path / "alone"))
+    rounds = [tmp_path / f"killed-{i}" for i in range(max(1, KILLS // 5))]  # each is filled once; then all is there
+    hits = [
+        killed_again_and_again(lambda d=d: fill(d), seconds=seconds, kills=5, seed=d.name)  # pyright: ignore
+        for d in rounds
+    ]
+    assert sum(hits)
+    right = fill(tmp_path / "alone")[:]
+    for directory in rounds:
+        features = fill(directory)
+        np.testing.assert_array_equal(features[:], right)
+        assert features.damaged == 0
+
+
+class Slow(BaseHTTPRequestHandler):
+    """A server with all the time in the world."""
+
+    content = np.random.default_rng(0).bytes(200_000)
+
+    def do_GET(self) -> None:
+        start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(self.content) - start))
+        self.send_header("Content-Range", f"bytes {start}-{len(self.content) - 1}/{len(self.content)}")
+        self.send_header("ETag", '"one"')
+        self.end_headers()
+        for at in range(start, len(self.content), 20_000):
+            self.wfile.write(self.content[at : at + 20_000])
+            time.sleep(0.02)
+
+    def handle_one_request(self) -> None:
+        try:
+            super().handle_one_request()
+        except ConnectionError:
+            self.close_connection = True
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+def test_downloading(tmp_path):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/x"
+        archive = Archive("x", size=len(Slow.content))
+
+        def download(target: Path) -> None:
+            if not target.exists():
+                fetch(url, target, archive, pause=0.05)
+
+        seconds, hits = alone(lambda: download(tmp_path / "alone")), 0
+        targets = [tmp_path / f"killed-{i}" for i in range(max(1, KILLS // 5))]
+        for target in targets:
+            hits += killed_again_and_again(lambda t=target: download(t), seconds=seconds, kills=5, seed=target.name)
+        assert hits
+        for target in targets:
+            assert target.read_bytes() == Slow.content
+        server.shutdown()
+    left = {path.name for path in tmp_path.iterdir()} - {"alone", *(t.name for t in targets)}
+    assert not left
