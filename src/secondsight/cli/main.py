@@ -18,6 +18,7 @@ from secondsight.cli import (
     demo,
     embed,
     evaluate,
+    explain,
     losses,
     poolings,
     recipes,
@@ -43,6 +44,7 @@ app.command("compress")(compress.compress)
 app.command("demo")(demo.demo)
 app.command("embed")(embed.embed)
 app.command("evaluate")(evaluate.evaluate)
+app.command("explain")(explain.explain)
 app.command("losses")(losses.losses)
 app.command("train")(train.train)
 app.command("recipes")(recipes.recipes)

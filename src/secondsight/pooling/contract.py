@@ -27,7 +27,11 @@ class Pooling(nn.Module):
     """
 
     additive: ClassVar[bool] = False
-    """Whether ``local(x).sum(1) == forward(x)`` can be had; ``explain`` needs nothing else."""
+    """Whether ``local(x).sum(1) == forward(x)`` can be had: then ``explain`` says exactly what a similarity is made of.
+
+    That is a share, not a prediction: with a power, a location's part depends on the other locations, and a cosine's
+    length does too. What would happen without a location is another question, which ``explain`` answers beside it.
+    """
 
     uses_grid: ClassVar[bool] = False
     """Whether positions matter; then ``grid`` = (h, w) with h · w = L is required."""
@@ -64,7 +68,7 @@ class Pooling(nn.Module):
     def local(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b l out"]:
-        """What each location adds: ``local(x).sum(1) == forward(x)``."""
+        """Each location's part of the whole: ``local(x).sum(1) == forward(x)``."""
         raise ConfigError(
             f"{type(self).__name__} is not a sum over locations, so it has no local contributions; "
             "the additive poolings (average, bp, jcf, cbp, fbn …) have"

@@ -1,0 +1,23 @@
+"""Why two images match, exactly; and parts of images to search with.
+
+    from secondsight import explain
+
+    why = explain.pair(model, "a.jpg", "b.jpg")    # similarity, links, maps a and b, effect_a, effect_b, codewords
+    why.save("why.html")                           # or why.png; why.to_dict() for JSON
+
+    places = explain.places(model, "a.jpg")        # what each place adds to the embedding: computed once, cheap to keep
+    places.vector                                  # (D,) the embedding
+    places.region((0.2, 0.1, 0.6, 0.7))            # (D,) a query for a part; a mask (H, W) works, too
+    explain.pair(model, places, "b.jpg")           # pairs take places
+
+An embedding that is a sum over places makes the cosine a sum over pairs of places (``algebra``): these links are all
+there is to it, negative ones included. What removing a place would do is another question with another answer
+(``effect_a``, and exactly ``left_out_a``). Poolings that are no sum are approximated by integrated gradients.
+"""
+
+from __future__ import annotations
+
+from secondsight.explain.explanation import KINDS, Explanation, pair
+from secondsight.explain.places import Places, from_features, places
+
+__all__ = ["KINDS", "Explanation", "Places", "from_features", "pair", "places"]
