@@ -30,7 +30,7 @@ TITLES = {
 def save(why: Explanation, path: Path, *, kind: str = "share", links: int = 14) -> None:
     """Write the picture."""
     out = io.BytesIO()
-    draw(why, kind=kind, links=links).save(out, "PNG", optimize=True)
+    draw(why, kind=kind, links=links).save(out, "PNG")
     files.write_bytes(path, out.getvalue())
 
 
