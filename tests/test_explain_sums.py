@@ -173,9 +173,12 @@ def test_a_region_and_the_rest_add_up_to_the_whole():
     box, rest = (0, 0, 0.5, 1), (0.5, 0, 1, 1)
     z = [a.frame.coverage(where).ravel() @ a.scaled.numpy() for where in (box, rest)]
     assert z[0] @ b.vector + z[1] @ b.vector == pytest.approx(explain.pair(m, a, b).similarity, abs=1e-6)
-    whole = a.region((0, 0, 1, 1))
+    whole = a.region((0, 0, 1, 1), method="sum")
     assert float(whole @ a.vector) == pytest.approx(1, abs=1e-6)
-    assert float(a.region(box, method="masked") @ a.region(box)) < 1  # another vector: the power is another
+    assert float(a.region((0, 0, 1, 1), method="masked") @ a.vector) == pytest.approx(1, abs=1e-6)
+    assert (
+        float(a.region(box, method="masked") @ a.region(box, method="sum")) < 1
+    )  # another vector: the power is another
 
 
 def test_zeros_have_no_similarity_and_no_error():

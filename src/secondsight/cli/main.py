@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from secondsight.cli import (
     backbones,
+    codewords,
     compare,
     compress,
     data,
@@ -40,6 +41,7 @@ app = typer.Typer(
 )
 app.command("poolings")(poolings.poolings)
 app.command("backbones")(backbones.backbones)
+app.command("codewords")(codewords.codewords)
 app.command("compress")(compress.compress)
 app.command("demo")(demo.demo)
 app.command("embed")(embed.embed)

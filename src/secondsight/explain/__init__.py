@@ -9,6 +9,11 @@
     places.vector                                  # (D,) the embedding
     places.region((0.2, 0.1, 0.6, 0.7))            # (D,) a query for a part; a mask (H, W) works, too
     explain.pair(model, places, "b.jpg")           # pairs take places
+    places.parts(8)                                # its parts: vector, mask, box, strength; suggestions of regions
+    places.vectors(8)                              # (8, D) the whole and 7 parts, for an index that finds small things
+
+    explain.agreement(why).score                   # how much of the similarity one movement explains, to re-rank by
+    explain.codewords(model, images).save("codewords.html")
 
 An embedding that is a sum over places makes the cosine a sum over pairs of places (``algebra``): these links are all
 there is to it, negative ones included. What removing a place would do is another question with another answer
@@ -17,7 +22,21 @@ there is to it, negative ones included. What removing a place would do is anothe
 
 from __future__ import annotations
 
+from secondsight.explain.agreement import Agreement, agreement
+from secondsight.explain.codewords import codewords
 from secondsight.explain.explanation import KINDS, Explanation, pair
+from secondsight.explain.parts import Part
 from secondsight.explain.places import Places, from_features, places
 
-__all__ = ["KINDS", "Explanation", "Places", "from_features", "pair", "places"]
+__all__ = [
+    "KINDS",
+    "Agreement",
+    "Explanation",
+    "Part",
+    "Places",
+    "agreement",
+    "codewords",
+    "from_features",
+    "pair",
+    "places",
+]

@@ -73,7 +73,12 @@ def jpeg(pixels: np.ndarray, *, height: int = HEIGHT) -> str:
     image.thumbnail((2 * height, height), Image.Resampling.LANCZOS)
     out = io.BytesIO()
     image.save(out, "JPEG", quality=86)
-    return "data:image/jpeg;base64," + base64.b64encode(out.getvalue()).decode()
+    return address(out.getvalue())
+
+
+def address(content: bytes) -> str:
+    """A JPEG as a ``data:`` address."""
+    return "data:image/jpeg;base64," + base64.b64encode(content).decode()
 
 
 def _image(why: Explanation, which: str, here: Places, kinds: list[str]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from secondsight.data.loading import transforms
 from secondsight.data.loading.decode import decode
 from secondsight.data.loading.transforms import Transform
 from secondsight.errors import DataError, ShapeError
-from secondsight.explain import algebra, geometry, region
+from secondsight.explain import algebra, geometry, parts, region
 from secondsight.explain.geometry import Box, Frame
 from secondsight.model import Embedder, mean
 
@@ -104,6 +104,16 @@ class Places:
             method: One of ``region.METHODS``.
         """
         return region.query(self, where, method=method)
+
+    def parts(self, count: int = 8) -> list[parts.Part]:
+        """The image in at most ``count`` parts that lie together and say the same, strongest first: each has a vector,
+        a mask and a box. Good suggestions of what to search for, without a detector.
+        """
+        return parts.parts(self, count)
+
+    def vectors(self, count: int = 8) -> np.ndarray:
+        """(count, D): the embedding of the whole, then those of ``count − 1`` parts, for an index of parts."""
+        return parts.vectors(self, count)
 
 
 @torch.no_grad()
