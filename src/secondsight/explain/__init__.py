@@ -13,6 +13,8 @@
     places.vectors(8)                              # (8, D) the whole and 7 parts, for an index that finds small things
 
     explain.agreement(why).score                   # how much of the similarity one movement explains, to re-rank by
+    explain.refined(query, liked, disliked)        # (D,) a query after examples, by Rocchio's rule
+    explain.weighed(places, codewords=w)           # (D,) a query in which codewords or places count more, or against
     explain.codewords(model, images).save("codewords.html")
 
 An embedding that is a sum over places makes the cosine a sum over pairs of places (``algebra``): these links are all
@@ -25,6 +27,7 @@ from __future__ import annotations
 from secondsight.explain.agreement import Agreement, agreement
 from secondsight.explain.codewords import codewords
 from secondsight.explain.explanation import KINDS, Explanation, pair
+from secondsight.explain.feedback import refined, weighed
 from secondsight.explain.parts import Part
 from secondsight.explain.places import Places, from_features, places
 
@@ -39,4 +42,6 @@ __all__ = [
     "from_features",
     "pair",
     "places",
+    "refined",
+    "weighed",
 ]
