@@ -23,6 +23,7 @@ ROOMS = {
     "losses": {"functional"},
     "embed": {"model", "data"},
     "evaluate": {"functional", "data", "model", "embed"},
+    "explain": {"model", "data", "pooling", "functional", "embed"},
     "train": {"model", "data", "losses", "evaluate", "embed", "backbones", "pooling", "functional"},
     "compress": {"model", "pooling", "functional", "data", "embed", "evaluate"},
     "comparison": {"pooling", "model", "train"},

@@ -17,6 +17,7 @@ PUBLIC = {
     "secondsight.losses": {"LOSSES", "build"},
     "secondsight.data": {"open"},
     "secondsight.evaluate": {"retrieval"},
+    "secondsight.explain": {"pair", "places", "Explanation", "Places", "codewords", "agreement"},
 }
 
 

@@ -12,12 +12,14 @@ from typer.core import TyperGroup
 
 from secondsight.cli import (
     backbones,
+    codewords,
     compare,
     compress,
     data,
     demo,
     embed,
     evaluate,
+    explain,
     losses,
     poolings,
     recipes,
@@ -53,10 +55,12 @@ app = typer.Typer(
 )
 app.command("poolings")(poolings.poolings)
 app.command("backbones")(backbones.backbones)
+app.command("codewords")(codewords.codewords)
 app.command("compress")(compress.compress)
 app.command("demo")(demo.demo)
 app.command("embed")(embed.embed)
 app.command("evaluate")(evaluate.evaluate)
+app.command("explain")(explain.explain)
 app.command("losses")(losses.losses)
 app.command("train")(train.train)
 app.command("recipes")(recipes.recipes)

@@ -184,8 +184,20 @@ class JCF(Pooling):
         y: Float[Tensor, "b l d"] | None = None,
         grid: Grid | None = None,
     ) -> Float[Tensor, "b l out"]:
+        return self.ending.local(self.summands(x, mask, y=y))
+
+    def summands(
+        self,
+        x: Float[Tensor, "b l d"],
+        mask: Bool[Tensor, "b l"] | None = None,
+        *,
+        y: Float[Tensor, "b l d"] | None = None,
+    ) -> Float[Tensor, "b l k"]:
+        """What each location adds to z before power and matrix: ``ending(summands(x).sum(1)) == forward(x)``. Unlike
+        those of ``local`` they do not depend on the other locations, so without location l the sum is z − z_l.
+        """
         z = jcf_local(**self._operands(x, mask, y))
-        return self.ending.local(z if self.reduce == "sum" else z / location_count(x, mask)[..., None])
+        return z if self.reduce == "sum" else z / location_count(x, mask)[..., None]
 
     def _operands(self, x: Tensor, mask: Tensor | None, y: Tensor | None) -> Operands:
         """What the contraction takes: features, coefficients p and q, projectors, offsets."""

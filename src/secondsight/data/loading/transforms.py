@@ -82,6 +82,10 @@ class Resize:
     ) -> Tensor:
         return resized(pixels, self.size, self.size, self.interpolation, out=out)
 
+    def seen(self, height: int, width: int) -> tuple[float, float, float, float]:
+        """The part of a picture that comes out: left, top, right, bottom, as fractions of its sides."""
+        return 0.0, 0.0, 1.0, 1.0
+
 
 @dataclass(frozen=True)
 class ResizeCrop:
@@ -114,13 +118,21 @@ class ResizeCrop:
     def __call__(
         self, pixels: np.ndarray, *, seed: int = 0, epoch: int = 0, index: int = 0, out: Tensor | None = None
     ) -> Tensor:
-        height, width = pixels.shape[:2]
+        high, wide, top, left = self._sides(*pixels.shape[:2])
+        whole = resized(pixels, high, wide, self.interpolation)
+        return whole[:, top : top + self.size, left : left + self.size]
+
+    def seen(self, height: int, width: int) -> tuple[float, float, float, float]:
+        """The part of a picture that comes out: left, top, right, bottom, as fractions of its sides."""
+        high, wide, top, left = self._sides(height, width)
+        return left / wide, top / high, (left + self.size) / wide, (top + self.size) / high
+
+    def _sides(self, height: int, width: int) -> tuple[int, int, int, int]:
+        """Height and width after resizing, and where the crop begins, from the top and from the left."""
         # Rounding as torchvision's Resize and CenterCrop do: published networks were evaluated with it.
         high = self.shorter if height <= width else int(self.shorter * height / width)
         wide = self.shorter if width <= height else int(self.shorter * width / height)
-        top, left = round((high - self.size) / 2), round((wide - self.size) / 2)
-        whole = resized(pixels, high, wide, self.interpolation)
-        return whole[:, top : top + self.size, left : left + self.size]
+        return high, wide, round((high - self.size) / 2), round((wide - self.size) / 2)
 
 
 @dataclass(frozen=True)

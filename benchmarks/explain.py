@@ -1,0 +1,288 @@
+"""Does an explanation explain? Erase what it points at, and see.
+
+    python benchmarks/explain.py speed
+    python benchmarks/explain.py deletion --data ../shared/data/CUB_200_2011 [--model DIR] [--pairs 30]
+    python benchmarks/explain.py pointing --data ../shared/data/CUB_200_2011 [--model DIR] [--pairs 200]
+
+``deletion``: pairs of images of one class, classes 51–100. One image's places are erased in the order of a map, the
+network is run again, and the similarity to the other image is followed: the area under that curve should be small. In
+the same order they are brought back into an erased image: that area should be large. Erased means grey, blurred, or the
+mean colour of the data. ``pointing``: how much of the evidence lies on the bird, by CUB's boxes and parts, and how well
+a map follows what leaving each place out does. Without --model a jcf-32-8 is fitted to classes 1–50, without labels.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageFilter
+from rich.progress import track
+from scipy.stats import rankdata
+from torch import Tensor
+
+from measure import console, interleaved, table, verdict
+from secondsight import Embedder, data, explain, load
+from secondsight.data.imageset import ImageSet
+from secondsight.data.loading import transforms
+from secondsight.data.loading.loader import Loader
+from secondsight.explain import Explanation
+from secondsight.explain.geometry import Frame
+
+FRACTIONS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
+HALF = 50  # classes that may teach; the others judge
+
+
+def fitted(images: ImageSet, *, pooling: str = "jcf-32-8", count: int = 600, size: int = 224) -> Embedder:
+    """Without labels: the starts of recipes/photos.toml for jcf, the network's own channels for averaging."""
+    torch.manual_seed(0)
+    if pooling == "average":
+        model = Embedder.build(backbone="efficientnet-lite0", pooling="average", dim=1280, transform="resize-crop")
+        with torch.no_grad():
+            model.pooling.get_parameter("weight").copy_(torch.eye(1280))
+        return model.eval()
+    options = {"start": "square", "power": 0.5, "whiten": 0.25, "width": 640} if pooling.startswith("jcf") else {}
+    model = Embedder.build(
+        backbone="efficientnet-lite0",
+        pooling=pooling,
+        norm_exponent=0.0 if pooling.startswith("jcf") else 1.0,
+        size=size,
+        transform="resize-crop",
+        pooling_options=options,
+    ).eval()
+    teach = np.flatnonzero(images.require_labels() < HALF)
+    chosen = np.sort(np.random.default_rng(0).permutation(teach)[:count])
+    look = transforms.build(model.config.transform, model.size)
+    loader = Loader(images.subset(chosen), look, batch_size=32)
+    model.fit([batch.images for batch in track(loader, f"fitting {pooling}", console=console, transient=True)])
+    return model
+
+
+def pairs_of_a_class(images: ImageSet, count: int, *, seed: int = 0) -> list[tuple[int, int]]:
+    """Pairs of two images of one class, among the classes that judge."""
+    rng, labels = np.random.default_rng(seed), images.require_labels()
+    classes = rng.permutation(np.arange(HALF, labels.max() + 1).repeat(1 + count // HALF))[:count]
+    chosen = [rng.choice(np.flatnonzero(labels == label), 2, replace=False) for label in classes]
+    return [(int(a), int(b)) for a, b in chosen]
+
+
+# Maps to compare: larger means more evidence for the match.
+
+
+def gradient_maps(model: Embedder, why: Explanation, image: Tensor) -> dict[str, np.ndarray]:
+    """Gradient × input of the pixels, and Grad-CAM of the last features; both of the cosine."""
+    h, w = why.places_a.grid
+    other = why.places_b.unit.float()
+    pixels = (image[None].float() / 255).requires_grad_()
+    features = model.backbone(pixels)
+    features.retain_grad()
+    cosine = model.normalise(model.pool(features, grid=(h, w)))[0] @ other
+    cosine.backward()
+    assert pixels.grad is not None
+    assert features.grad is not None
+    product = ((pixels - 0.5) * pixels.grad)[0].sum(0).detach()
+    times = torch.nn.functional.adaptive_avg_pool2d(product[None, None], (h, w))[0, 0]
+    weights = features.grad.mean(1, keepdim=True)
+    cam = (weights * features).sum(-1)[0].relu().detach().view(h, w)
+    return {"gradient × input": times.numpy(), "Grad-CAM": cam.numpy()}
+
+
+def maps(model: Embedder, why: Explanation, image: Tensor, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    return {
+        "share": why.a,
+        "effect": why.effect_a,
+        "left out": why.left_out_a,
+        "lowest share": -why.a,
+        "random": rng.random(why.a.shape),
+        **gradient_maps(model, why, image),
+    }
+
+
+# Erasing.
+
+
+def fills(image: Tensor, mean: Tensor) -> dict[str, Tensor]:
+    """What takes the place of erased pixels, (3, S, S) each."""
+    blurred = Image.fromarray(image.permute(1, 2, 0).numpy()).filter(ImageFilter.GaussianBlur(image.shape[-1] / 16))
+    return {
+        "grey": torch.full_like(image, 127),
+        "blur": torch.from_numpy(np.array(blurred)).permute(2, 0, 1),
+        "mean": mean.round().to(torch.uint8)[:, None, None].expand_as(image),
+    }
+
+
+def curve(
+    run: Callable[[Tensor], Tensor], image: Tensor, fill: Tensor, values: np.ndarray, other: Tensor, *, insert: bool
+) -> float:
+    """The area under the similarity, as the places of highest value are erased (or brought back) first."""
+    order = np.argsort(-values.ravel(), kind="stable")
+    steps = []
+    for fraction in FRACTIONS:
+        chosen = np.zeros(values.size)
+        chosen[order[: round(fraction * values.size)]] = 1
+        frame = Frame(values.shape)
+        on = torch.from_numpy(frame.on_shown(chosen.reshape(values.shape), image.shape[-1])).bool()
+        steps.append(torch.where(on if not insert else ~on, fill, image))
+    return float(np.trapezoid((run(torch.stack(steps)) @ other).numpy(), FRACTIONS))
+
+
+@torch.no_grad()
+def embedded(model: Embedder, images: Tensor) -> Tensor:
+    return model(images)
+
+
+def deletion(models: dict[str, Embedder], images: ImageSet, count: int) -> None:
+    for name, model in models.items():
+        areas: dict[tuple[str, str, bool], list[float]] = {}
+        rng, mean = np.random.default_rng(0), torch.tensor([123.7, 127.2, 110.1])  # of CUB's images
+        look = transforms.build(model.config.transform, model.size)
+        for a, b in track(pairs_of_a_class(images, count), f"erasing: {name}", console=console, transient=True):
+            why = explain.pair(model, images.path(a), images.path(b))
+            assert why.places_a.pixels is not None
+            image, other = look(why.places_a.pixels), why.places_b.unit.float()
+            for kind, values in maps(model, why, image, rng).items():
+                for fill, erased in fills(image, mean).items():
+                    for insert in (False, True):
+                        area = curve(lambda x, m=model: embedded(m, x), image, erased, values, other, insert=insert)
+                        areas.setdefault((kind, fill, insert), []).append(area)
+        _show_areas(name, areas, count)
+
+
+def _show_areas(name: str, areas: dict[tuple[str, str, bool], list[float]], count: int) -> None:
+    names = ["grey", "blur", "mean"]
+    shown = table(
+        f"{name}: area under the similarity, {count} pairs of one class (± standard error of the difference to share)",
+        "order",
+        *(f"erase, {fill} ↓" for fill in names),
+        *(f"bring back, {fill} ↑" for fill in names),
+    )
+    for kind in dict.fromkeys(key[0] for key in areas):
+        cells = []
+        for insert in (False, True):
+            for fill in names:
+                values, base = np.array(areas[kind, fill, insert]), np.array(areas["share", fill, insert])
+                error = (values - base).std(ddof=1) / len(values) ** 0.5 if kind != "share" and len(values) > 1 else 0
+                cells.append(f"{values.mean():.3f}" + (f" ± {error:.3f}" if error else ""))
+        shown.add_row(kind, *cells)
+    console.print(shown)
+
+
+# Pointing.
+
+
+def marked(root: Path) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
+    """Boxes (x, y, width, height) and visible parts (k, 2), in pixels, by CUB's image number."""
+    boxes = {int(row[0]): row[1:] for row in np.loadtxt(root / "bounding_boxes.txt")}
+    parts: dict[int, list] = {}
+    for number, _, x, y, visible in np.loadtxt(root / "parts" / "part_locs.txt"):
+        if visible:
+            parts.setdefault(int(number), []).append((x, y))
+    return boxes, {number: np.array(points) for number, points in parts.items()}
+
+
+def numbers(images: ImageSet, root: Path) -> list[int]:
+    """CUB's number of each image."""
+    listed = (line.split() for line in (root / "images.txt").read_text().splitlines())
+    known = {f"images/{path}": int(number) for number, path in listed}
+    return [known[path] for path in images.paths]
+
+
+def pointing(models: dict[str, Embedder], images: ImageSet, root: Path, count: int) -> None:
+    boxes, parts = marked(root)
+    known = numbers(images, root)
+    for name, model in models.items():
+        look, rng = transforms.build(model.config.transform, model.size), np.random.default_rng(0)
+        found: dict[str, list[tuple[float, float, float, float]]] = {}
+        cancelled = []
+        for a, b in track(pairs_of_a_class(images, count), f"pointing: {name}", console=console, transient=True):
+            why = explain.pair(model, images.path(a), images.path(b))
+            here = why.places_a
+            assert here.pixels is not None
+            cancelled.append(why.cancellation)
+            height, width = here.pixels.shape[:2]
+            x, y, wide, high = boxes[known[a]] / np.array([width, height, width, height])
+            cover = here.frame.coverage((max(x, 0), max(y, 0), min(x + wide, 1), min(y + high, 1)))
+            points = parts.get(known[a], np.zeros((0, 2))) / np.array([width, height])
+            for kind, values in maps(model, why, look(here.pixels), rng).items():
+                positive = values.clip(0)
+                row, column = np.unravel_index(values.argmax(), values.shape)
+                left, top, right, bottom = here.frame.place(int(row), int(column))
+                inside = [left <= px <= right and top <= py <= bottom for px, py in points]
+                agreed = rank_correlation(values, why.left_out_a)
+                on = float((positive * cover).sum() / max(positive.sum(), 1e-12))
+                found.setdefault(kind, []).append((on, cover[row, column], float(any(inside)), float(agreed)))
+            area = float(cover.mean())
+            found.setdefault("(the box itself)", []).append((area, area, np.nan, np.nan))
+        shown = table(
+            f"{name}: {count} pairs of one class; links cancel {np.median(cancelled):.1f}-fold (median), "
+            f"{max(cancelled):.0f}-fold at most",
+            "map",
+            "positive evidence on the box",
+            "highest place on the box",
+            "highest place holds a part",
+            "rank correlation with leaving out",
+        )
+        for kind, rows in found.items():
+            values = np.array(rows).mean(0)
+            cells = [f"{100 * v:.1f} %" for v in values[:3]] + [f"{values[3]:.2f}"]
+            shown.add_row(kind, *("" if np.isnan(v) else cell for v, cell in zip(values, cells, strict=True)))
+        console.print(shown)
+
+
+def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """Spearman's."""
+    return float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])
+
+
+def speed() -> None:
+    """A pair, from features that are there, at two sizes of grid; targets are those of the project."""
+    shown = table(
+        "a pair after the features, jcf-32-8 with power and whitening", "places", "milliseconds", "numbers kept"
+    )
+    for side, target in ((9, 100.0), (32, 1000.0)):
+        model = Embedder.build(
+            backbone="efficientnet-lite0", weights=None, pooling_options={"power": 0.5, "whiten": 0.25, "width": 640}
+        ).eval()
+        a, b = (torch.randn(1, side * side, 1280) for _ in range(2))
+
+        def run(model=model, a=a, b=b, frame=Frame((side, side))):
+            both = [explain.from_features(model, x, frame=frame) for x in (a, b)]
+            return explain.pair(model, *both)
+
+        seconds = interleaved({"pair": run}, repeats=5)["pair"]
+        links = run().links
+        shown.add_row(
+            f"{side}×{side}",
+            verdict(1000 * seconds, target, at_least=False, unit=" ms"),
+            f"{links.size if links is not None else 0:,}",
+        )
+    console.print(shown)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["speed", "deletion", "pointing"])
+    parser.add_argument("--data", type=Path, help="CUB-200-2011, with boxes and parts")
+    parser.add_argument("--model", type=Path, help="a saved model instead of the fitted jcf-32-8")
+    parser.add_argument("--poolings", nargs="+", default=["jcf-32-8", "average"], help="to fit and to compare")
+    parser.add_argument("--pairs", type=int, default=30)
+    options = parser.parse_args()
+    if options.what == "speed":
+        return speed()
+    if options.data is None:
+        parser.error("--data is needed: the folder of CUB-200-2011")
+    images = data.open(f"cub200:{options.data}")
+    if options.model:
+        models = {str(options.model): load(options.model)}
+    else:
+        models = {name: fitted(images, pooling=name) for name in options.poolings}
+    if options.what == "deletion":
+        return deletion(models, images, options.pairs)
+    return pointing(models, images, options.data, options.pairs)
+
+
+if __name__ == "__main__":
+    main()

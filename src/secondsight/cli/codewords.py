@@ -1,0 +1,48 @@
+"""``secondsight codewords``: what each codeword of a model looks at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+
+def codewords(
+    model: str = typer.Argument(help="A saved model with a codebook, or a run."),
+    data: str = typer.Argument(help="Images to look at: a folder, a table, or NAME:PATH."),
+    out: Path = typer.Option(Path("codewords.html"), "--out", "-o", help="The page to write."),
+    split: str = typer.Option("all", help="Which part of DATA: all, train, validation, test."),
+    images: int = typer.Option(300, min=2, help="Images that are looked at."),
+    seed: int = typer.Option(0, help="Of the choice of images."),
+    device: str = typer.Option("cpu", help="Where the network runs."),
+) -> None:
+    """What each codeword looks at.
+
+    [bold]secondsight codewords runs/birds ./photos -o codewords.html[/]
+
+    For every codeword: its most typical patches, how often it is used, how much of the similarity it carries between
+    images of one class and of different classes, and its map on a few images.
+    """
+    from secondsight import explain
+    from secondsight.cli.judged import find_model
+    from secondsight.data import open as open_images
+
+    pictures = open_images(data, split=split)
+    loaded = find_model(model, weights="default")
+    survey = explain.codewords(loaded, pictures, sample=images, seed=seed, device=device)
+    survey.save(out, title=f"Codewords of {Path(model).name} on {Path(str(pictures.root)).name}")
+    console = Console()
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    for heading in ("codeword", "of all places", "within a class", "between classes"):
+        table.add_column(heading, justify="right")
+    for word in survey.words[:8]:
+        pair = [word.carried, None] if word.within is None else [word.within, word.between]
+        table.add_row(
+            str(word.number), f"{word.usage:.1%}", *("" if value is None else f"{value:+.4f}" for value in pair)
+        )
+    console.print(table)
+    console.print(f"[bold]{escape(str(out))}[/]  {len(survey.words)} codewords, {survey.images} images")

@@ -1,0 +1,39 @@
+"""``secondsight explain``: why two images match."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+
+def explain(
+    a: Path = typer.Argument(help="One image."),
+    b: Path = typer.Argument(help="The other image."),
+    model: str = typer.Option(..., "--model", "-m", help="A saved model, a run, or the name of a backbone."),
+    out: Path = typer.Option(Path("why.html"), "--out", "-o", help="Where it is drawn: .png, or .html to move over."),
+    kind: str = typer.Option(
+        None, help="Which map: share (what the similarity is made of), effect (what removal would take), 'left out'."
+    ),
+    weights: str = typer.Option("default", help="Of a backbone: default, random, or a file."),
+    device: str = typer.Option("cpu", help="Where the network runs."),
+) -> None:
+    """Why two images match: which places of one speak for which places of the other, and which speak against.
+
+    [bold]secondsight explain a.jpg b.jpg --model runs/birds -o why.png[/]
+
+    For every additive pooling (jcf, average, bp …) the links between places add up to the similarity; for the others
+    the map is an approximation, and says by how much it misses.
+    """
+    from secondsight import explain as explaining
+    from secondsight.cli.judged import find_model
+
+    why = explaining.pair(find_model(model, weights=weights), a, b, device=device)
+    why.save(out, kind=kind)
+    console = Console()
+    for line in why.words():
+        console.print(escape(line), highlight=False)
+    console.print(f"[dim]{why.method}; cancellation {why.cancellation:.1f}[/]", highlight=False)
+    console.print(f"[bold]{escape(str(out))}[/]")

@@ -1,0 +1,47 @@
+"""Why two images match, exactly; and parts of images to search with.
+
+    from secondsight import explain
+
+    why = explain.pair(model, "a.jpg", "b.jpg")    # similarity, links, maps a and b, effect_a, effect_b, codewords
+    why.save("why.html")                           # or why.png; why.to_dict() for JSON
+
+    places = explain.places(model, "a.jpg")        # what each place adds to the embedding: computed once, cheap to keep
+    places.vector                                  # (D,) the embedding
+    places.region((0.2, 0.1, 0.6, 0.7))            # (D,) a query for a part; a mask (H, W) works, too
+    explain.pair(model, places, "b.jpg")           # pairs take places
+    places.parts(8)                                # its parts: vector, mask, box, strength; suggestions of regions
+    places.vectors(8)                              # (8, D) the whole and 7 parts, for an index that finds small things
+
+    explain.agreement(why).score                   # how much of the similarity one movement explains, to re-rank by
+    explain.refined(query, liked, disliked)        # (D,) a query after examples, by Rocchio's rule
+    explain.weighed(places, codewords=w)           # (D,) a query in which codewords or places count more, or against
+    explain.codewords(model, images).save("codewords.html")
+
+An embedding that is a sum over places makes the cosine a sum over pairs of places (``algebra``): these links are all
+there is to it, negative ones included. What removing a place would do is another question with another answer
+(``effect_a``, and exactly ``left_out_a``). Poolings that are no sum are approximated by integrated gradients.
+"""
+
+from __future__ import annotations
+
+from secondsight.explain.agreement import Agreement, agreement
+from secondsight.explain.codewords import codewords
+from secondsight.explain.explanation import KINDS, Explanation, pair
+from secondsight.explain.feedback import refined, weighed
+from secondsight.explain.parts import Part
+from secondsight.explain.places import Places, from_features, places
+
+__all__ = [
+    "KINDS",
+    "Agreement",
+    "Explanation",
+    "Part",
+    "Places",
+    "agreement",
+    "codewords",
+    "from_features",
+    "pair",
+    "places",
+    "refined",
+    "weighed",
+]

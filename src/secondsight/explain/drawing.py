@@ -1,0 +1,186 @@
+"""``why.png``: both images with their maps, the strongest links between them, the sum and a legend."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from secondsight import files
+
+if TYPE_CHECKING:
+    from secondsight.explain.explanation import Explanation
+    from secondsight.explain.places import Places
+
+FOR, AGAINST = (232, 119, 34), (37, 99, 235)  # orange and blue: told apart by every eye
+INK, SOFT, PAPER, LINE = (28, 30, 36), (105, 110, 122), (255, 255, 255), (226, 229, 235)
+FINE = 2  # drawn this much larger, then made smaller: smooth lines
+SIDE, GAP, EDGE = 480, 72, 32  # pixels of the finished picture
+
+TITLES = {
+    "share": "What the similarity is made of",
+    "effect": "What removing a place would take away",
+    "left out": "What removing a place does take away",
+}
+
+
+def save(why: Explanation, path: Path, *, kind: str = "share", links: int = 14) -> None:
+    """Write the picture."""
+    out = io.BytesIO()
+    draw(why, kind=kind, links=links).save(out, "PNG")
+    files.write_bytes(path, out.getvalue())
+
+
+def draw(why: Explanation, *, kind: str = "share", links: int = 14) -> Image.Image:
+    """The picture of an explanation.
+
+    Args:
+        why: What to draw.
+        kind: Which map lies over the images.
+        links: How many of the strongest links are drawn, positive and negative alike; only over shares, whose parts
+            they are.
+    """
+    maps = why.map("a", kind), why.map("b", kind)
+    top = max(float(np.abs(values).max(initial=0.0)) for values in maps) or 1.0
+    pictures = [
+        overlay(here, values / top, height=SIDE * FINE)
+        for here, values in zip((why.places_a, why.places_b), maps, strict=True)
+    ]
+    width = sum(p.width for p in pictures) + (GAP + 2 * EDGE) * FINE
+    width = max(width, 860 * FINE)
+    header, footer = 104 * FINE, 112 * FINE
+    canvas = Image.new("RGB", (width, header + SIDE * FINE + footer), PAPER)
+    pen = ImageDraw.Draw(canvas)
+    left = (width - sum(p.width for p in pictures) - GAP * FINE) // 2
+    origins = [(left, header), (left + pictures[0].width + GAP * FINE, header)]
+    for picture, origin in zip(pictures, origins, strict=True):
+        canvas.paste(picture, origin)
+    if kind == "share":
+        canvas = _with_links(canvas, why, pictures, origins, links)
+        pen = ImageDraw.Draw(canvas)
+    _heading(pen, why, kind, origins[0][0], origins[1][0] + pictures[1].width)
+    base = header + SIDE * FINE
+    for here, origin, picture in zip((why.places_a, why.places_b), origins, pictures, strict=True):
+        pen.text((origin[0], base + 10 * FINE), _fitting(here.name, picture.width, 13), SOFT, font(13))
+    _legend(pen, kind, top, origins[0][0], base + 44 * FINE)
+    for number, line in enumerate(why.words()[1:]):
+        # Pillow's font has no minus sign.
+        pen.text((origins[0][0], base + (80 + 17 * number) * FINE), line.replace("−", "–"), SOFT, font(12))
+    return canvas.resize((canvas.width // FINE, canvas.height // FINE), Image.Resampling.LANCZOS)
+
+
+def overlay(here: Places, values: np.ndarray, *, height: int) -> Image.Image:
+    """The whole original, paler where the network did not look, under a map of −1 … 1 in two colours."""
+    pixels = here.pixels
+    if pixels is None:
+        pixels = np.full((*here.frame.size, 3), 235, np.uint8)
+    width = max(1, round(height * pixels.shape[1] / pixels.shape[0]))
+    width = min(width, 2 * height)
+    photo = np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling.LANCZOS)).astype(np.float32)
+    grey = photo @ np.array([0.299, 0.587, 0.114], np.float32)
+    # Half the colour and more light: what is drawn on top must win against any photograph.
+    calm = 0.45 * photo + 0.55 * grey[..., None]
+    calm = 40 + calm * (215 / 255)
+    left, top, right, bottom = here.frame.seen
+    x0, x1, y0, y1 = round(left * width), round(right * width), round(top * height), round(bottom * height)
+    strength = np.zeros((height, width), np.float32)
+    smooth = Image.fromarray(values.astype(np.float32)).resize(
+        (max(1, x1 - x0), max(1, y1 - y0)), Image.Resampling.BICUBIC
+    )
+    strength[y0:y1, x0:x1] = np.asarray(smooth)
+    alpha = np.clip(np.abs(strength), 0, 1)[..., None] ** 0.8 * 0.82
+    colour = np.where(strength[..., None] >= 0, np.array(FOR, np.float32), np.array(AGAINST, np.float32))
+    mixed = calm * (1 - alpha) + colour * alpha
+    unseen = np.ones((height, width), bool)
+    unseen[y0:y1, x0:x1] = False
+    mixed[unseen] = 0.35 * mixed[unseen] + 0.65 * 248
+    return Image.fromarray(np.clip(mixed, 0, 255).astype(np.uint8))
+
+
+def font(size: int):
+    """Pillow's own, at ``size`` finished pixels: nothing has to be installed."""
+    return ImageFont.load_default(size * FINE)
+
+
+def _with_links(canvas: Image.Image, why: Explanation, pictures, origins, count: int) -> Image.Image:
+    """Curves between places, drawn apart from the rest because they shine through."""
+    strongest = why.strongest(count)
+    if not strongest:
+        return canvas
+    top = max(abs(value) for *_, value in strongest)
+    layer = Image.new("RGBA", canvas.size, (255, 255, 255, 0))
+    pen = ImageDraw.Draw(layer)
+    for i, j, value in reversed(strongest):
+        ends = [
+            _centre(here, place, picture, origin)
+            for here, place, picture, origin in zip(
+                (why.places_a, why.places_b), (i, j), pictures, origins, strict=True
+            )
+        ]
+        weight = abs(value) / top
+        colour = (*(FOR if value > 0 else AGAINST), int(110 + 130 * weight))
+        wide = round((1.2 + 2.8 * weight) * FINE)
+        curve = _curve(ends[0], ends[1])
+        pen.line(curve, (255, 255, 255, int(60 + 80 * weight)), wide + 2 * FINE, joint="curve")
+        pen.line(curve, colour, wide, joint="curve")
+        for x, y in ends:
+            r = (2.6 + 2.4 * weight) * FINE
+            pen.ellipse((x - r, y - r, x + r, y + r), fill=colour, outline=(255, 255, 255, 230), width=FINE)
+    return Image.alpha_composite(canvas.convert("RGBA"), layer).convert("RGB")
+
+
+def _centre(here: Places, place: int, picture: Image.Image, origin: tuple[int, int]) -> tuple[float, float]:
+    left, top, right, bottom = here.frame.place(*divmod(place, here.grid[1]))
+    return origin[0] + (left + right) / 2 * picture.width, origin[1] + (top + bottom) / 2 * picture.height
+
+
+def _curve(start: tuple[float, float], stop: tuple[float, float], steps: int = 40) -> list[tuple[float, float]]:
+    """A line that leaves and arrives level: crossing lines stay apart longer."""
+    t = np.linspace(0, 1, steps)
+    bend = (stop[0] - start[0]) * 0.42
+    points = [start, (start[0] + bend, start[1]), (stop[0] - bend, stop[1]), stop]
+    weights = [(1 - t) ** 3, 3 * (1 - t) ** 2 * t, 3 * (1 - t) * t**2, t**3]
+    x = sum(w * p[0] for w, p in zip(weights, points, strict=True))
+    y = sum(w * p[1] for w, p in zip(weights, points, strict=True))
+    return list(zip(np.asarray(x).tolist(), np.asarray(y).tolist(), strict=True))
+
+
+def _heading(pen: ImageDraw.ImageDraw, why: Explanation, kind: str, left: int, right: int) -> None:
+    pen.text((left, 24 * FINE), f"{why.similarity:.3f}", INK, font(40))
+    x = left + pen.textlength(f"{why.similarity:.3f}", font(40)) + 16 * FINE
+    pen.text((x, 28 * FINE), TITLES[kind] + ("" if why.exact else " (approximated)"), INK, font(18))
+    values = why.a if why.links is None else why.links
+    plus, minus = float(values[values > 0].sum()), abs(float(values[values < 0].sum()))
+    pen.text((x, 52 * FINE), f"similarity = {plus:.3f} for the match – {minus:.3f} against it", SOFT, font(13))
+    # The same two numbers as a bar: how much of the evidence is left, and how much cancels.
+    y, whole = 80 * FINE, max(plus + minus, 1e-9)
+    cut = left + round((right - left) * plus / whole)
+    pen.rectangle((left, y, right, y + 6 * FINE), fill=AGAINST)
+    pen.rectangle((left, y, cut, y + 6 * FINE), fill=FOR)
+
+
+def _legend(pen: ImageDraw.ImageDraw, kind: str, top: float, left: int, y: int) -> None:
+    low, high = {"share": ("against the match", "for the match")}.get(kind, ("removal raises it", "removal lowers it"))
+    small = font(12)
+    x = left
+    pen.text((x, y), low, SOFT, small)
+    x += pen.textlength(low, small) + 10 * FINE
+    wide = 180 * FINE
+    for step in range(wide):
+        value = 2 * step / (wide - 1) - 1
+        alpha = abs(value) ** 0.8 * 0.82
+        colour = FOR if value >= 0 else AGAINST
+        shade = tuple(int(238 * (1 - alpha) + c * alpha) for c in colour)
+        pen.line((x + step, y + FINE, x + step, y + 13 * FINE), fill=shade)
+    x += wide + 10 * FINE
+    pen.text((x, y), f"{high}   (full colour: ±{top:.3g} a place)", SOFT, small)
+
+
+def _fitting(text: str, width: int, size: int) -> str:
+    face = font(size)
+    while len(text) > 8 and face.getlength(text) > width:
+        text = "…" + text[2:]
+    return text

@@ -1,0 +1,232 @@
+"""Why two images match: ``pair`` splits their similarity into links between places."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from secondsight.errors import ConfigError, UnknownName
+from secondsight.explain import algebra, removal
+from secondsight.explain.places import Picture, Places, places
+from secondsight.model import Embedder
+
+KINDS = ("share", "effect", "left out")
+"""share: what the similarity is made of · effect: what removing a place would take away, to first order · left out:
+what removing it does take away.
+"""
+
+MUCH = 5.0
+"""Cancellation above which words say so: five times as much evidence was weighed as is left."""
+
+
+@dataclass(eq=False)
+class Explanation:
+    """The similarity of two images, place by place. Arrays are numpy; maps have the shape of the image's grid.
+
+    ``links.sum() == similarity`` to rounding; ``a`` and ``b`` are its row and column sums. Negative numbers speak
+    against the match. An approximation (``exact`` False) has maps, no links, and says by how much they miss the sum.
+    """
+
+    similarity: float
+    links: np.ndarray | None  # (places of a, places of b)
+    a: np.ndarray  # (h, w) shares of a's places
+    b: np.ndarray
+    effect_a: np.ndarray  # (h, w): what the similarity would lose without a place, to first order
+    effect_b: np.ndarray
+    places_a: Places
+    places_b: Places
+    method: str = "exact sum over pairs of places"
+    error: float = 0.0  # similarity − the sum of the map, for an approximation
+    facts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def exact(self) -> bool:
+        return self.links is not None
+
+    @property
+    def misses(self) -> bool:
+        """Whether the approximated shares miss more than a tenth of what they shall explain: then they explain little.
+        Poolings that forget the length of their input (a normalisation inside) are of that kind.
+        """
+        return abs(self.error) > 0.1 * max(abs(self.similarity), 0.05)
+
+    @cached_property
+    def cancellation(self) -> float:
+        """Σ|P| / |ΣP|, of links; of a's map where there are none."""
+        return algebra.cancellation(torch.from_numpy(self.a if self.links is None else self.links).double())
+
+    @cached_property
+    def left_out_a(self) -> np.ndarray:
+        """(h, w): what the similarity does lose without each place of a, exactly."""
+        return removal.left_out(self.places_a, self.places_b.unit).view(self.places_a.grid).numpy()
+
+    @cached_property
+    def left_out_b(self) -> np.ndarray:
+        return removal.left_out(self.places_b, self.places_a.unit).view(self.places_b.grid).numpy()
+
+    @cached_property
+    def codeword_links(self) -> np.ndarray | None:
+        """(N, N): what codeword n of a and codeword m of b share; sums to the similarity. None without a codebook."""
+        h_a, h_b = self.places_a.assignment, self.places_b.assignment
+        if self.links is None or h_a is None or h_b is None:
+            return None
+        return algebra.grouped(torch.from_numpy(self.links).double(), h_a, h_b).numpy()
+
+    @cached_property
+    def codewords(self) -> np.ndarray | None:
+        """(N,): the share of each codeword in the similarity, half by a's places and half by b's."""
+        if self.codeword_links is None:
+            return None
+        return (self.codeword_links.sum(0) + self.codeword_links.sum(1)) / 2
+
+    def map(self, image: str = "a", kind: str = "share", *, on: str = "grid") -> np.ndarray:
+        """One of the maps.
+
+        Args:
+            image: ``"a"`` or ``"b"``.
+            kind: One of ``KINDS``.
+            on: ``"grid"`` (h, w), ``"shown"`` (S, S) as the network saw it, or ``"original"`` (H, W), the whole
+                original, with 0 where the network did not look.
+        """
+        if image not in ("a", "b"):
+            raise UnknownName("image of a pair", image, ("a", "b"))
+        if kind not in KINDS:
+            raise UnknownName("kind of map", kind, KINDS)
+        names = {"share": "", "effect": "effect_", "left out": "left_out_"}
+        values = getattr(self, names[kind] + image)
+        if on == "grid":
+            return values
+        here = self.places_a if image == "a" else self.places_b
+        if on == "shown":
+            return here.frame.on_shown(values, here.model.size)
+        if on == "original":
+            return here.frame.on_original(values)
+        raise UnknownName("surface of a map", on, ("grid", "shown", "original"))
+
+    def strongest(self, count: int = 12) -> list[tuple[int, int, float]]:
+        """The links (place of a, place of b, value) of largest size, negative ones among them."""
+        if self.links is None:
+            return []
+        flat = np.abs(self.links).ravel()
+        count = min(count, flat.size)
+        order = np.argpartition(-flat, count - 1)[:count] if count else np.zeros(0, int)
+        order = order[np.argsort(-flat[order], kind="stable")]
+        rows, columns = np.unravel_index(order, self.links.shape)
+        return [(int(i), int(j), float(self.links[i, j])) for i, j in zip(rows, columns, strict=True)]
+
+    def words(self) -> list[str]:
+        """What the numbers say, in sentences."""
+        values = self.a if self.links is None else self.links
+        positive, negative = float(values[values > 0].sum()), abs(float(values[values < 0].sum()))
+        said = [f"Similarity {self.similarity:.3f} = {positive:.3f} for the match − {negative:.3f} against it."]
+        if not self.exact:
+            said.append(
+                f"An approximation ({self.method}): the pooling is no sum over places. "
+                f"The map misses the similarity by {abs(self.error):.3f}."
+            )
+            if self.misses:
+                said.append("That is too much to trust it: what removing each place does is exact for every pooling.")
+        if self.cancellation > MUCH:
+            said.append(
+                f"Most of the evidence cancels: {self.cancellation:.1f} times as much was weighed as is left. "
+                "Read single places with care; what removing them does is the safer picture."
+            )
+        return said
+
+    def to_dict(self, most: int = 50) -> dict[str, Any]:
+        """For JSON: the sums, maps, the ``most`` strongest links, boxes of places on the originals."""
+
+        def image(which: str, here: Places) -> dict[str, Any]:
+            return {
+                "name": here.name,
+                "grid": list(here.grid),
+                "seen": list(here.frame.seen),
+                "share": _rounded(self.map(which)),
+                "effect": _rounded(self.map(which, "effect")),
+                "codeword": None if here.codeword is None else here.codeword.tolist(),
+            }
+
+        return {
+            "similarity": round(self.similarity, 6),
+            "exact": self.exact,
+            "method": self.method,
+            "error": round(self.error, 6),
+            "cancellation": round(self.cancellation, 3),
+            "words": self.words(),
+            "a": image("a", self.places_a),
+            "b": image("b", self.places_b),
+            "links": [[i, j, round(value, 6)] for i, j, value in self.strongest(most)],
+            "codewords": None if self.codewords is None else _rounded(self.codewords),
+        }
+
+    def save(self, path: str | Path, *, kind: str | None = None) -> None:
+        """Draw it: ``why.png``, or ``why.html``, one file to move the mouse over.
+
+        Args:
+            path: Ends in .png or .html.
+            kind: Which of ``KINDS`` is drawn (a picture) or shown first (a page); the default was chosen by erasing.
+        """
+        from secondsight.explain import drawing, page
+
+        writers = {".png": drawing.save, ".html": page.save}
+        suffix = Path(path).suffix.lower()
+        if kind is not None and kind not in KINDS:
+            raise UnknownName("kind of map", kind, KINDS)
+        if suffix not in writers:
+            raise ConfigError(
+                f"{path}: an explanation is saved as .png or .html, not as {suffix or 'a file without a suffix'}"
+            )
+        writers[suffix](self, Path(path), kind=kind or ("left out" if self.misses else DEFAULT_KIND))
+
+
+DEFAULT_KIND = "share"
+
+
+def pair(
+    model: Embedder, a: Picture | Places, b: Picture | Places, *, device: str | torch.device = "cpu"
+) -> Explanation:
+    """Why two images match.
+
+    Args:
+        model: The embedder. If its pooling is additive the explanation is exact, else approximated by integrated
+            gradients (needs the extra ``explain``).
+        a, b: Pictures, or what ``places`` made of them.
+        device: Where the network runs.
+    """
+    first, second = _places(model, a, device), _places(model, b, device)
+    if not (first.additive and second.additive):
+        from secondsight.explain import gradients
+
+        return gradients.pair(first, second)
+    p_a, p_b = first.scaled, second.scaled
+    links = algebra.links(p_a, p_b)
+    parts = model.config.normalise
+    return Explanation(
+        similarity=float(links.sum()),
+        links=links.float().numpy(),
+        a=links.sum(1).view(first.grid).numpy(),
+        b=links.sum(0).view(second.grid).numpy(),
+        effect_a=algebra.effects(p_a, first.unit, second.unit, parts).view(first.grid).numpy(),
+        effect_b=algebra.effects(p_b, second.unit, first.unit, parts).view(second.grid).numpy(),
+        places_a=first,
+        places_b=second,
+    )
+
+
+def _places(model: Embedder, picture: Any, device) -> Places:
+    if not isinstance(picture, Places):
+        return places(model, picture, device=device)
+    if picture.model is not model and picture.model.fingerprint() != model.fingerprint():
+        raise ConfigError(
+            f"{picture.name}: its places were made by another model; only vectors of one model can be compared"
+        )
+    return picture
+
+
+def _rounded(values: np.ndarray) -> list:
+    return np.round(values.astype(np.float64), 6).tolist()

@@ -1,0 +1,84 @@
+"""The similarity without one place, for every place: exact, and without another pass of the network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from secondsight.explain import algebra
+from secondsight.pooling import JCF, Average, Bilinear
+
+if TYPE_CHECKING:
+    from secondsight.explain.places import Places
+
+AT_ONCE = 32
+"""Images (each without one place) that are pooled at a time, where sums do not tell."""
+
+
+@torch.no_grad()
+def left_out(places: Places, other: Float[Tensor, " d"]) -> Float[Tensor, " l"]:
+    """What the similarity to the unit vector ``other`` loses without each place: cos − cos_without. Sums to anything.
+
+    The pooling sees one place less, in each view. Where z is a plain sum its rest is z − z_l; a power and a matrix then
+    follow again. Poolings whose places depend on each other (attention, neighbours, covariances) are run again on the
+    other places, from the features that are there already.
+    """
+    rest = _rest(places)  # (L, D) without each place
+    g = algebra.unit_scale(rest, places.model.config.normalise)
+    lost = places.unit @ other - (g * rest) @ other
+    return lost if places.mask is None else lost.masked_fill(~places.mask, 0.0)
+
+
+def _rest(places: Places) -> Float[Tensor, "l d"]:
+    pooling = places.model.pooling
+    if isinstance(pooling, JCF):
+        return _without(places, pooling)
+    if isinstance(pooling, (Average, Bilinear)) and places.additive:
+        return places.z - places.required()  # a mean over one place less has the same direction
+    return _pooled_again(places)
+
+
+def _without(places: Places, pooling: JCF) -> Float[Tensor, "l d"]:
+    """JCF: ending((Σ − z_l)), view by view."""
+    from secondsight.explain.places import turned_back
+
+    x, masks = places.model.reduced(places.features), _masks(places)
+    parts = pooling.summands(x, masks)
+    sums = parts.sum(1, keepdim=True) - parts  # (V, L, K)
+    if pooling.reduce == "mean":
+        count = parts.shape[1] if masks is None else masks.sum(1)[:, None, None]
+        sums = sums * count / (torch.as_tensor(count) - 1).clamp_min(1)
+    ended = torch.stack([pooling.ending(view) for view in sums])
+    if places.model.keep is not None:
+        ended = ended @ places.model.keep
+    return turned_back(ended.double(), places.grid).mean(0).cpu()
+
+
+def _pooled_again(places: Places) -> Float[Tensor, "l d"]:
+    from secondsight.explain.places import view_masks
+
+    model, count = places.model, len(places)
+    real = torch.ones(count, dtype=torch.bool) if places.mask is None else places.mask
+    rest = []
+    for start in range(0, count, AT_ONCE):
+        which = torch.arange(start, min(count, start + AT_ONCE))
+        masks = real.repeat(len(which), 1)
+        masks[torch.arange(len(which)), which] = False
+        seen = view_masks(masks, places.grid, len(places.features))
+        views = [
+            model.pool(features.expand(len(which), -1, -1), mask, grid=places.grid).double()
+            for features, mask in zip(places.features, seen, strict=True)
+        ]
+        rest.append(torch.stack(views).mean(0).cpu())
+    return torch.cat(rest)
+
+
+def _masks(places: Places) -> Tensor | None:
+    from secondsight.explain.places import view_masks
+
+    if places.mask is None:
+        return None
+    return torch.cat(view_masks(places.mask[None], places.grid, len(places.features)))

