@@ -27,23 +27,20 @@ from torch import Tensor
 from measure import console, interleaved, table, verdict
 from secondsight import Embedder, data, explain, load
 from secondsight.data.imageset import ImageSet
-from secondsight.data.loading import transforms
-from secondsight.data.loading.loader import Loader
+from secondsight.embed import features
 from secondsight.explain import Explanation
 from secondsight.explain.geometry import Frame
+from secondsight.model import published
 
 FRACTIONS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 HALF = 50  # classes that may teach; the others judge
 
 
-def fitted(images: ImageSet, *, pooling: str = "jcf-32-8", count: int = 600, size: int = 224) -> Embedder:
+def fitted(images: ImageSet, *, pooling: str = "jcf-32-8", count: int = 800, size: int = 224) -> Embedder:
     """Without labels: the starts of recipes/photos.toml for jcf, the network's own channels for averaging."""
     torch.manual_seed(0)
     if pooling == "average":
-        model = Embedder.build(backbone="efficientnet-lite0", pooling="average", dim=1280, transform="resize-crop")
-        with torch.no_grad():
-            model.pooling.get_parameter("weight").copy_(torch.eye(1280))
-        return model.eval()
+        return published("efficientnet-lite0")
     options = {"start": "square", "power": 0.5, "whiten": 0.25, "width": 640} if pooling.startswith("jcf") else {}
     model = Embedder.build(
         backbone="efficientnet-lite0",
@@ -55,9 +52,7 @@ def fitted(images: ImageSet, *, pooling: str = "jcf-32-8", count: int = 600, siz
     ).eval()
     teach = np.flatnonzero(images.require_labels() < HALF)
     chosen = np.sort(np.random.default_rng(0).permutation(teach)[:count])
-    look = transforms.build(model.config.transform, model.size)
-    loader = Loader(images.subset(chosen), look, batch_size=32)
-    model.fit([batch.images for batch in track(loader, f"fitting {pooling}", console=console, transient=True)])
+    model.fit(features(model, images.subset(chosen), count=len(chosen)))
     return model
 
 
@@ -138,7 +133,7 @@ def deletion(models: dict[str, Embedder], images: ImageSet, count: int) -> None:
     for name, model in models.items():
         areas: dict[tuple[str, str, bool], list[float]] = {}
         rng, mean = np.random.default_rng(0), torch.tensor([123.7, 127.2, 110.1])  # of CUB's images
-        look = transforms.build(model.config.transform, model.size)
+        look = model.transform
         for a, b in track(pairs_of_a_class(images, count), f"erasing: {name}", console=console, transient=True):
             why = explain.pair(model, images.path(a), images.path(b))
             assert why.places_a.pixels is not None
@@ -194,7 +189,7 @@ def pointing(models: dict[str, Embedder], images: ImageSet, root: Path, count: i
     boxes, parts = marked(root)
     known = numbers(images, root)
     for name, model in models.items():
-        look, rng = transforms.build(model.config.transform, model.size), np.random.default_rng(0)
+        look, rng = model.transform, np.random.default_rng(0)
         found: dict[str, list[tuple[float, float, float, float]]] = {}
         cancelled = []
         for a, b in track(pairs_of_a_class(images, count), f"pointing: {name}", console=console, transient=True):
@@ -244,7 +239,9 @@ def speed() -> None:
     )
     for side, target in ((9, 100.0), (32, 1000.0)):
         model = Embedder.build(
-            backbone="efficientnet-lite0", weights=None, pooling_options={"power": 0.5, "whiten": 0.25, "width": 640}
+            backbone="efficientnet-lite0",
+            weights="random",
+            pooling_options={"power": 0.5, "whiten": 0.25, "width": 640},
         ).eval()
         a, b = (torch.randn(1, side * side, 1280) for _ in range(2))
 

@@ -62,7 +62,8 @@ def fitted_to_emoji(files: list[Path], side: int, size: int) -> Embedder:
     ).eval()
     some = [collages.collage(files, rng.permutation(600)[: side * side].tolist(), side, size, rng) for _ in range(150)]
     pixels = torch.from_numpy(np.stack([np.array(c.picture) for c in some])).permute(0, 3, 1, 2)
-    model.fit(pixels.split(32))
+    with torch.no_grad():
+        model.fit([model.backbone(some) for some in pixels.split(32)])
     return model
 
 

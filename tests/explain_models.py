@@ -50,7 +50,7 @@ ENDINGS: tuple[dict[str, Any], ...] = (
 
 @functools.cache
 def network() -> backbones.Backbone:
-    return backbones.build("efficientnet-lite0", weights=None, head=False).eval()
+    return backbones.build("efficientnet-lite0", weights="random", head=False).eval()
 
 
 @functools.cache
@@ -67,7 +67,7 @@ def model(
     made = Embedder.build(
         backbone=network(), pooling=name, dim=OUT, reduce=8, norm_exponent=0.5, mirror=mirror, pooling_options=options
     ).eval()
-    made.fit_features([torch.randn(20, 12, 320).relu() for _ in range(2)], grid=GRID)
+    made.fit([torch.randn(20, 12, 320).relu() for _ in range(2)], grid=GRID)
     if keep:
         made.config = made.config.model_copy(update={"keep": 4})
         made.keep = nn.Parameter(torch.randn(OUT, 4))

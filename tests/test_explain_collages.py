@@ -48,7 +48,7 @@ def test_nine_tenths_of_the_positive_evidence_lie_on_the_shared_object(pooling, 
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     m = Embedder.build(backbone=network(), pooling=pooling, dim=2048, reduce=256, pooling_options=options).eval()
-    m.fit_features(torch.cat([collage(objects(4, generator)) for _ in range(60)]), grid=GRID)
+    m.fit(torch.cat([collage(objects(4, generator)) for _ in range(60)]), grid=GRID)
     found = []
     for trial in range(8):
         shared, *others = objects(7, generator)

@@ -19,7 +19,7 @@ from secondsight import Embedder, explain
 from secondsight.cli.main import app
 from secondsight.data.loading.decode import DecodeError
 from secondsight.data.loading.transforms import Resize, ResizeCrop
-from secondsight.errors import ConfigError, DataError, SecondsightError, UnknownName
+from secondsight.errors import ConfigError, DataError, SecondsightError, ShapeError, UnknownName
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def birds() -> Embedder:
         mirror=True,
         pooling_options={"power": 0.5, "whiten": 0.25},
     ).eval()
-    made.fit([torch.randint(0, 256, (8, 3, 128, 128), dtype=torch.uint8)])
+    made.fit(network()(torch.randint(0, 256, (8, 3, 128, 128), dtype=torch.uint8)))
     return made
 
 
@@ -71,6 +71,15 @@ def test_files_bytes_arrays_images_and_places_are_the_same_picture(birds, pictur
         np.testing.assert_allclose(vector, vectors[0], atol=1e-6)
     places = explain.places(birds, given[0])
     assert explain.pair(birds, places, given[3]).similarity == pytest.approx(1, abs=1e-6)
+
+
+def test_a_transparent_picture_lies_on_white_however_it_is_given(birds, tmp_path):
+    clear = Image.new("RGBA", (150, 150), (200, 30, 30, 0))
+    clear.paste((20, 120, 60, 255), (30, 40, 110, 120))
+    clear.save(tmp_path / "clear.png")
+    np.testing.assert_array_equal(
+        explain.places(birds, clear).vector, explain.places(birds, tmp_path / "clear.png").vector
+    )
 
 
 def test_the_png_is_a_picture_with_both_colours(birds, pictures, tmp_path):
@@ -146,7 +155,7 @@ def test_what_is_no_picture_is_refused(birds, tmp_path, pictures):
     (tmp_path / "empty.jpg").write_bytes(b"")
     with pytest.raises(DecodeError, match=r"empty\.jpg"):
         explain.places(birds, tmp_path / "empty.jpg")
-    with pytest.raises(DataError, match="uint8"):
+    with pytest.raises(ShapeError, match="uint8"):
         explain.places(birds, np.zeros((4, 4)))
     with pytest.raises(DataError, match="not a int"):
         explain.places(birds, 3)

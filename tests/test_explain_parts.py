@@ -153,7 +153,7 @@ def photos(tmp_path_factory) -> Path:
 def sighted() -> Embedder:
     torch.manual_seed(0)
     made = Embedder.build(backbone=network(), pooling="jcf-4-2", dim=16, reduce=8, size=96).eval()
-    made.fit([torch.randint(0, 256, (8, 3, 96, 96), dtype=torch.uint8)])
+    made.fit(network()(torch.randint(0, 256, (8, 3, 96, 96), dtype=torch.uint8)))
     return made
 
 

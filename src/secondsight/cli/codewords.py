@@ -28,11 +28,11 @@ def codewords(
     images of one class and of different classes, and its map on a few images.
     """
     from secondsight import explain
-    from secondsight.cli.judged import find_model
     from secondsight.data import open as open_images
+    from secondsight.model import open_model
 
     pictures = open_images(data, split=split)
-    loaded = find_model(model, weights="default")
+    loaded = open_model(model)
     survey = explain.codewords(loaded, pictures, sample=images, seed=seed, device=device)
     survey.save(out, title=f"Codewords of {Path(model).name} on {Path(str(pictures.root)).name}")
     console = Console()

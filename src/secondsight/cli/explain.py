@@ -28,9 +28,9 @@ def explain(
     the map is an approximation, and says by how much it misses.
     """
     from secondsight import explain as explaining
-    from secondsight.cli.judged import find_model
+    from secondsight.model import open_model
 
-    why = explaining.pair(find_model(model, weights=weights), a, b, device=device)
+    why = explaining.pair(open_model(model, weights=weights), a, b, device=device)
     why.save(out, kind=kind)
     console = Console()
     for line in why.words():

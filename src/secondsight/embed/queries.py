@@ -56,6 +56,10 @@ def pixels(picture: Picture, *, target: int | None = None) -> np.ndarray:
         return picture
     if isinstance(picture, (str, Path, bytes)):
         return decode(picture, target=target)
-    from PIL import ImageOps
+    from PIL import Image, ImageOps
 
-    return np.asarray(ImageOps.exif_transpose(picture).convert("RGB"))
+    upright = ImageOps.exif_transpose(picture)
+    if upright.has_transparency_data:  # on white, as `decode` lays a file's
+        white = Image.new("RGBA", upright.size, "white")
+        upright = Image.alpha_composite(white, upright.convert("RGBA"))
+    return np.array(upright.convert("RGB"))

@@ -11,16 +11,15 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Shaped
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
 
-from secondsight.data.loading import transforms
-from secondsight.data.loading.decode import decode
 from secondsight.data.loading.transforms import Transform
+from secondsight.embed.queries import pixels as pixels_of
 from secondsight.errors import DataError, ShapeError
 from secondsight.explain import algebra, geometry, parts, region
 from secondsight.explain.geometry import Box, Frame
-from secondsight.model import Embedder, mean
+from secondsight.model import VIEWS, Embedder, mean
 
 Picture: TypeAlias = "str | Path | bytes | np.ndarray | Image.Image"
 """A file, its content, an (H, W, 3) uint8 array or a PIL image."""
@@ -134,15 +133,14 @@ def places(
         device: Where the network runs.
         name: What to call the picture; a file's name unless given.
     """
-    transform = transforms.build(model.config.transform, model.size) if transform is None else transform
+    transform = model.transform if transform is None else transform
     pixels = read(picture, target=transform.target)
     image = transform(pixels)[None].to(device)
     grid = model.backbone.grid(*image.shape[-2:])
     was_training = model.training
     model.to(device).eval()
     try:
-        views = [image, image.flip(-1)] if model.config.mirror else [image]
-        features = torch.cat([model.backbone(view) for view in views])
+        features = torch.cat([model.backbone(VIEWS[view](image)) for view in model.views])
     finally:
         model.train(was_training)
     made = from_features(model, features, frame=geometry.frame(transform, grid, *pixels.shape[:2]))
@@ -165,10 +163,8 @@ def from_features(
     """
     if features.shape[1] != frame.grid[0] * frame.grid[1]:
         raise ShapeError(f"{features.shape[1]} local features are no grid of {frame.grid[0]}×{frame.grid[1]} places")
-    if len(features) != 1 + model.config.mirror:
-        raise ShapeError(
-            f"the model embeds {1 + model.config.mirror} views of an image, got features of {len(features)}"
-        )
+    if len(features) != len(model.views):
+        raise ShapeError(f"the model embeds {len(model.views)} views of an image, got features of {len(features)}")
     x = model.reduced(features)
     masks = None if mask is None else torch.cat(view_masks(mask[None], frame.grid, len(features)))
     was_training = model.pooling.training
@@ -204,17 +200,7 @@ def view_masks(mask: Bool[Tensor, "n l"], grid: tuple[int, int], views: int) -> 
 
 
 def read(picture: Any, *, target: int | None = None) -> np.ndarray:
-    """(H, W, 3) uint8 of whatever a picture may be."""
-    if isinstance(picture, Image.Image):
-        upright = ImageOps.exif_transpose(picture)
-        if upright.has_transparency_data:
-            white = Image.new("RGBA", upright.size, "white")
-            upright = Image.alpha_composite(white, upright.convert("RGBA"))
-        return np.array(upright.convert("RGB"))
-    if isinstance(picture, np.ndarray):
-        if picture.ndim != 3 or picture.shape[-1] != 3 or picture.dtype != np.uint8 or picture.size == 0:
-            raise DataError(f"a picture as an array is (H, W, 3) uint8, got {picture.shape} {picture.dtype}")
-        return picture
-    if isinstance(picture, (str, Path, bytes, bytearray, memoryview)):
-        return decode(picture, target=target)
-    raise DataError(f"a picture is a file, its content, an array or a PIL image, not a {type(picture).__name__}")
+    """(H, W, 3) uint8 of whatever a picture may be, by the road that queries of a search take."""
+    if not isinstance(picture, (str, Path, bytes, np.ndarray, Image.Image)):
+        raise DataError(f"a picture is a file, its content, an array or a PIL image, not a {type(picture).__name__}")
+    return pixels_of(picture, target=target)
