@@ -100,6 +100,13 @@ def test_votes_for_movements_add_up_to_the_similarity():
     assert (itself.rows, itself.columns, itself.flipped) == (0, 0, False)
 
 
+def test_results_are_re_ranked_by_similarity_and_agreement():
+    m = model("jcf-4")
+    a, b = image(m, 1), image(m, 2)
+    why = explain.pair(m, a, b)
+    assert explain.rerank_score(a, b) == pytest.approx(why.similarity + explain.agreement(why).score, abs=1e-5)
+
+
 def test_an_approximation_has_no_links_to_agree():
     pytest.importorskip("captum")
     m = model("max")

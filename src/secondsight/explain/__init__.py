@@ -12,7 +12,8 @@
     places.parts(8)                                # its parts: vector, mask, box, strength; suggestions of regions
     places.vectors(8)                              # (8, D) the whole and 7 parts, for an index that finds small things
 
-    explain.agreement(why).score                   # how much of the similarity one movement explains, to re-rank by
+    explain.agreement(why).score                   # how much of the similarity one movement explains
+    explain.rerank_score(places, other_places)     # similarity and agreement: to re-rank the first results by
     explain.refined(query, liked, disliked)        # (D,) a query after examples, by Rocchio's rule
     explain.weighed(places, codewords=w)           # (D,) a query in which codewords or places count more, or against
     explain.codewords(model, images).save("codewords.html")
@@ -24,7 +25,7 @@ there is to it, negative ones included. What removing a place would do is anothe
 
 from __future__ import annotations
 
-from secondsight.explain.agreement import Agreement, agreement
+from secondsight.explain.agreement import Agreement, agreement, rerank_score
 from secondsight.explain.codewords import codewords
 from secondsight.explain.explanation import KINDS, Explanation, pair
 from secondsight.explain.feedback import refined, weighed
@@ -43,5 +44,6 @@ __all__ = [
     "pair",
     "places",
     "refined",
+    "rerank_score",
     "weighed",
 ]

@@ -15,6 +15,7 @@ from secondsight.errors import ConfigError
 
 if TYPE_CHECKING:
     from secondsight.explain.explanation import Explanation
+    from secondsight.explain.places import Places
 
 KERNEL = np.array([[0.25, 0.5, 0.25], [0.5, 1.0, 0.5], [0.25, 0.5, 0.25]])
 """How much a neighbouring displacement counts: objects turn, and places are coarse."""
@@ -40,6 +41,12 @@ def agreement(why: Explanation) -> Agreement:
     if why.links is None:
         raise ConfigError("an approximated explanation has no links that could agree in space")
     return best_movement(why.links, why.places_a.grid, why.places_b.grid)
+
+
+def rerank_score(a: Places, b: Places) -> float:
+    """Similarity and ``WEIGHT`` times agreement: what results are re-ranked by, without the rest of an explanation."""
+    links = (a.scaled @ b.scaled.mT).numpy()
+    return float(links.sum()) + WEIGHT * best_movement(links, a.grid, b.grid).score
 
 
 def best_movement(links: np.ndarray, grid_a: tuple[int, int], grid_b: tuple[int, int]) -> Agreement:
