@@ -25,7 +25,7 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from measure import console, interleaved, table, verdict
-from secondsight import Embedder, data, explain, load
+from secondsight import Embedder, data, explain, load, losses
 from secondsight.data.imageset import ImageSet
 from secondsight.embed import features
 from secondsight.explain import Explanation
@@ -53,6 +53,24 @@ def fitted(images: ImageSet, *, pooling: str = "jcf-32-8", count: int = 800, siz
     teach = np.flatnonzero(images.require_labels() < HALF)
     chosen = np.sort(np.random.default_rng(0).permutation(teach)[:count])
     model.fit(features(model, images.subset(chosen), count=len(chosen)))
+    return model
+
+
+def taught(model: Embedder, images: ImageSet, *, steps: int, per_class: int = 12) -> Embedder:
+    """Reduction and pooling trained on classes 1–50 by multi-similarity, the network as it is; quick, not the best."""
+    rng, labels = np.random.default_rng(1), images.require_labels()
+    rows = np.concatenate([rng.permutation(np.flatnonzero(labels == label))[:per_class] for label in range(HALF)])
+    x = torch.cat(features(model, images.subset(rows), count=len(rows)))
+    y = torch.from_numpy(labels[rows])
+    loss = losses.build("multi-similarity", dim=model.dim, classes=HALF)
+    learned = [parameter for name, parameter in model.named_parameters() if not name.startswith("backbone.")]
+    optimiser = torch.optim.AdamW(learned, lr=2e-4)
+    for _ in track(range(steps), "training", console=console, transient=True):
+        classes = rng.permutation(HALF)[:12]
+        batch = np.concatenate([rng.permutation(np.flatnonzero(y.numpy() == label))[:4] for label in classes])
+        optimiser.zero_grad()
+        loss(model.pool(x[batch]), y[batch]).backward()
+        optimiser.step()
     return model
 
 
@@ -265,6 +283,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="CUB-200-2011, with boxes and parts")
     parser.add_argument("--model", type=Path, help="a saved model instead of the fitted jcf-32-8")
     parser.add_argument("--poolings", nargs="+", default=["jcf-32-8", "average"], help="to fit and to compare")
+    parser.add_argument("--steps", type=int, default=0, help="of training the fitted heads on classes 1–50")
     parser.add_argument("--pairs", type=int, default=30)
     options = parser.parse_args()
     if options.what == "speed":
@@ -276,6 +295,11 @@ def main() -> None:
         models = {str(options.model): load(options.model)}
     else:
         models = {name: fitted(images, pooling=name) for name in options.poolings}
+        if options.steps:
+            models = {
+                f"{name} after {options.steps} steps": taught(model, images, steps=options.steps)
+                for name, model in models.items()
+            }
     if options.what == "deletion":
         return deletion(models, images, options.pairs)
     return pointing(models, images, options.data, options.pairs)

@@ -67,8 +67,8 @@ def draw(why: Explanation, *, kind: str = "share", links: int = 14) -> Image.Ima
         pen.text((origin[0], base + 10 * FINE), _fitting(here.name, picture.width, 13), SOFT, font(13))
     _legend(pen, kind, top, origins[0][0], base + 44 * FINE)
     for number, line in enumerate(why.words()[1:]):
-        # Pillow's font has no minus sign.
-        pen.text((origins[0][0], base + (80 + 17 * number) * FINE), line.replace("−", "–"), SOFT, font(12))
+        # Pillow's font has neither minus nor dash.
+        pen.text((origins[0][0], base + (80 + 17 * number) * FINE), line.replace("−", "-"), SOFT, font(12))
     return canvas.resize((canvas.width // FINE, canvas.height // FINE), Image.Resampling.LANCZOS)
 
 
@@ -154,7 +154,7 @@ def _heading(pen: ImageDraw.ImageDraw, why: Explanation, kind: str, left: int, r
     pen.text((x, 28 * FINE), TITLES[kind] + ("" if why.exact else " (approximated)"), INK, font(18))
     values = why.a if why.links is None else why.links
     plus, minus = float(values[values > 0].sum()), abs(float(values[values < 0].sum()))
-    pen.text((x, 52 * FINE), f"similarity = {plus:.3f} for the match – {minus:.3f} against it", SOFT, font(13))
+    pen.text((x, 52 * FINE), f"similarity = {plus:.3f} for the match, less {minus:.3f} against it", SOFT, font(13))
     # The same two numbers as a bar: how much of the evidence is left, and how much cancels.
     y, whole = 80 * FINE, max(plus + minus, 1e-9)
     cut = left + round((right - left) * plus / whole)
