@@ -21,7 +21,7 @@ ADDITIVE: dict[str, dict[str, Any]] = {
     "bp-3": {},
     "lrbp": {},
     "fbn": {},
-    "mlb": {},
+    "hadamard": {},
     "cbp-rm-32": {"normalise": "none"},
     "cbp-ts-32": {"normalise": "none"},
     "vlad-3": {"normalise": "none"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from explain_models import ADDITIVE, ENDINGS, GRID, features, image, model
 from secondsight import explain
 from secondsight.explain import algebra, from_features
 from secondsight.explain.geometry import Frame
+from secondsight.pooling import POOLINGS, family
 
 PLACES = GRID[0] * GRID[1]
 
@@ -45,6 +47,14 @@ def test_links_of_every_additive_pooling_add_up_to_the_models_own_cosine(name):
     m = model(name)
     a, b = image(m, 1), image(m, 2)
     check(explain.pair(m, a, b), float(embedding(m, a.features) @ embedding(m, b.features)))
+
+
+def test_every_family_with_local_contributions_is_among_them():
+    """A pooling that becomes additive, or a new one, is tested here or this fails."""
+    families = {family(name) for name in ADDITIVE}
+    for name, cls in POOLINGS.items():
+        options = {"normalise": "none"} if "normalise" in inspect.signature(cls.__init__).parameters else {}
+        assert bool(cls.additive or options) == (name in families), name
 
 
 @given(
@@ -116,7 +126,7 @@ def test_the_second_views_map_is_turned_back():
         ("jcf-4-2", 1, True, True, ""),
         ("average", 0, True, False, ""),
         ("bp", 0, False, False, "pca"),
-        ("mlb", 0, False, False, ""),
+        ("hadamard", 0, False, False, ""),
         ("sta-2", 0, True, False, ""),
         ("fbn", 0, False, False, ""),
     ],

@@ -1,0 +1,51 @@
+"""``why.html`` in a real browser: it asks no one for anything, and a place says what it matches."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from explain_models import image, model
+from secondsight import explain
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("needs a chromium to look at the page with")
+    with playwright.sync_playwright() as running:
+        opened = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+def test_a_place_says_what_it_matches_and_nothing_is_asked_for(browser, tmp_path):
+    m = model("jcf-4", ending=4)
+    why = explain.pair(m, image(m, 1), image(m, 2))
+    why.save(tmp_path / "why.html")
+    page = browser.new_page(viewport={"width": 1000, "height": 800})
+    asked, trouble = [], []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: trouble.append(message.text))
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.goto((tmp_path / "why.html").as_uri())
+    said, lines = page.locator("#said"), page.locator("svg.links path")
+    assert "Move over a place" in said.inner_text()
+    assert lines.count() == 14
+    box = page.locator(".frame").first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + box["height"] * 0.5)  # row 2 of 3, column 2 of 4
+    text = said.inner_text()
+    assert "row 2, column 2" in text
+    place = 1 * 4 + 1
+    shown = f"{'−' if why.a.ravel()[place] < 0 else '+'}{abs(why.a.ravel()[place]):.4f}"
+    assert f"share {shown}" in text
+    assert lines.count() == 6
+    page.get_by_role("button", name="What removal takes").click()
+    assert page.locator("[aria-pressed=true]").inner_text() == "What removal takes"
+    assert page.locator(".word").count() == 4
+    assert not [url for url in asked if not url.startswith(("file:", "data:"))]
+    assert trouble == []
