@@ -29,6 +29,10 @@ ROOMS = {
     "comparison": {"pooling", "model", "train"},
     "reproduce": {"model", "train", "evaluate"},
     "demo": {"model", "train"},
+    "reproduce": {"model", "train"},
+    "demo": {"train"},
+    "fit": {"model", "data", "embed"},
+    "index": {"model", "data", "embed"},
     "cli": {"*"},
 }
 """Room → the rooms that it may import, in the order in which an image passes through them."""

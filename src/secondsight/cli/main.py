@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from secondsight.cli import (
     backbones,
     codewords,
+    check,
     compare,
     compress,
     data,
@@ -20,11 +21,15 @@ from secondsight.cli import (
     embed,
     evaluate,
     explain,
+    index,
+    info,
     losses,
     poolings,
     recipes,
     reproduce,
+    search,
     train,
+    update,
 )
 from secondsight.cli.trouble import report
 from secondsight.errors import DataError
@@ -61,6 +66,11 @@ app.command("demo")(demo.demo)
 app.command("embed")(embed.embed)
 app.command("evaluate")(evaluate.evaluate)
 app.command("explain")(explain.explain)
+app.command("index")(index.index)
+app.command("update")(update.update)
+app.command("search")(search.search)
+app.command("info")(info.info)
+app.command("check")(check.check)
 app.command("losses")(losses.losses)
 app.command("train")(train.train)
 app.command("recipes")(recipes.recipes)

@@ -1,0 +1,126 @@
+"""How a search is answered: filter, candidates from an engine, exact scores, and why there are fewer than k."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from secondsight.errors import ConfigError
+from secondsight.index.catalogue import restored
+from secondsight.index.exact import Best, Exact, ordered, rescored, scan
+from secondsight.index.filters import Where, compiled
+from secondsight.index.hits import Hits
+from secondsight.index.snapshot import Snapshot
+from secondsight.index.store import Store
+
+SCANNED = 20_000_000
+"""Numbers (vectors × dimension) that are compared one by one rather than through an engine's filter: ~10 ms."""
+
+
+class Searcher:
+    """Answers queries about a store; several threads may ask at once."""
+
+    def __init__(self, store: Store):
+        self.store = store
+        self._exact: Exact | None = None
+        self._lock = threading.Lock()
+
+    def search(
+        self,
+        queries: np.ndarray,
+        k: int,
+        *,
+        where: Where | None = None,
+        leave_out: Sequence[Sequence[int]] = (),
+        exact: bool = False,
+    ) -> Hits:
+        """The k best items of each row of ``queries`` (q, dim); query i leaves out the items ``leave_out[i]``."""
+        if k < 1:
+            raise ConfigError(f"k is how many hits are wanted, 1 or more; got {k}")
+        with self.store.reading() as (database, snapshot):
+            allowed = None
+            if where:
+                passing = np.array(compiled(where, database).ids(database), np.int64)
+                allowed = snapshot.positions(passing)
+            count = len(snapshot) if allowed is None else len(allowed)
+            out = [list(ids) for ids in leave_out] or [[] for _ in queries]
+            more = min(count, k + max((len(ids) for ids in out), default=0))
+            best = self._candidates(queries, more, snapshot, allowed, exact)
+            scores, ids = self._judged(queries, best, out, snapshot, k)
+            return self._hits(database, scores, ids, k, count, out, where, snapshot)
+
+    def _candidates(
+        self, queries: np.ndarray, count: int, snapshot: Snapshot, allowed: np.ndarray | None, exact: bool
+    ) -> Best:
+        if count == 0:
+            return Best.empty(len(queries), 0)
+        if allowed is not None and len(allowed) * snapshot.dim <= SCANNED:
+            return scan(queries, count, snapshot, allowed)
+        return self._engine(snapshot).search(queries, count, allowed)
+
+    def _engine(self, snapshot: Snapshot) -> Exact:
+        with self._lock:
+            if self._exact is None or self._exact.snapshot is not snapshot:
+                self._exact = (self._exact or Exact(snapshot)).refreshed(snapshot)
+            return self._exact
+
+    @staticmethod
+    def _judged(
+        queries: np.ndarray, best: Best, out: list[list[int]], snapshot: Snapshot, k: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        ids = best.ids.copy()
+        for row, gone in zip(ids, out, strict=True):
+            row[np.isin(row, gone)] = -1
+        scores = rescored(queries, ids, snapshot)
+        ids[np.isneginf(scores)] = np.iinfo(np.int64).max  # last among equals
+        scores, ids = ordered(scores, ids, k)
+        ids[np.isneginf(scores)] = -1
+        return scores, ids
+
+    def _hits(self, database, scores, ids, k, count, out, where, snapshot) -> Hits:
+        q = len(ids)
+        full = np.full((q, k), -1, np.int64)
+        full[:, : ids.shape[1]] = ids
+        cosines = np.full((q, k), np.nan, np.float32)
+        cosines[:, : ids.shape[1]] = np.where(ids >= 0, np.clip(scores, -1, 1), np.nan)
+        paths, labels = np.full((q, k), None, object), np.full((q, k), None, object)
+        bases = {
+            number: (restored(spec), kind)
+            for number, spec, kind in database.execute("SELECT id, spec, kind FROM roots")
+        }
+        for number in np.unique(full[full >= 0]).tolist():
+            root, path, label = database.execute(
+                "SELECT root, path, label FROM items WHERE id = ?", (number,)
+            ).fetchone()
+            there = full == number
+            paths[there] = _place(bases, root, restored(path))
+            labels[there] = restored(label)
+        missing = np.full((q, k), np.nan, np.float32)
+        why = tuple(
+            _why(int((row >= 0).sum()), k, count, len(gone), where, len(snapshot))
+            for row, gone in zip(full, out, strict=True)
+        )
+        return Hits(full, cosines, paths, labels, missing, full >= 0, why)
+
+
+def _place(bases: dict, root: int | None, path: str | None) -> str | None:
+    from secondsight.index.scan import Root
+
+    if root is None or path is None:
+        return path
+    spec, kind = bases[root]
+    return Root(root, spec, kind, False).file(path)
+
+
+def _why(found: int, k: int, count: int, left_out: int, where: Where | None, total: int) -> str:
+    """Why there are fewer than k hits; nothing to say when there are k."""
+    if found >= k:
+        return ""
+    if total == 0:
+        return "the index is empty"
+    if where and count == 0:
+        return f"no item passes the filter {dict(where)}"
+    held = f"{count:,} of {total:,} items pass the filter" if where else f"the index has {total:,} items"
+    return held + (f", {left_out} of them the examples themselves" if left_out else "")

@@ -1,0 +1,45 @@
+"""``info``: what an index is, in facts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from secondsight.index import growth
+from secondsight.index.catalogue import fact
+
+if TYPE_CHECKING:
+    from secondsight.index.collection import Index
+
+
+def info(index: Index) -> dict[str, Any]:
+    """Size, model, bytes a vector, where the pictures came from, and what answers searches."""
+    with index.store.reading() as (database, snapshot):
+        labelled = database.execute("SELECT COUNT(label), COUNT(DISTINCT label) FROM items").fetchone()
+        failures = database.execute("SELECT COUNT(*) FROM failures").fetchone()[0]
+        dtype, model = fact(database, "dtype"), fact(database, "model", {})
+        origin = fact(database, "origin", "")
+        columns = [row[0] for row in database.execute("SELECT name FROM columns")]
+    width = 2 if dtype == "float16" else 4
+    return {
+        "kind": "index",
+        "path": str(index.path),
+        "items": len(snapshot),
+        "dimension": snapshot.dim,
+        "vectors": dtype,
+        "bytes a vector": width * snapshot.dim,
+        "segments": len(snapshot.segments),
+        "removed, not yet compacted": len(snapshot.dead),
+        "labels": {"items": labelled[0], "classes": labelled[1]},
+        "columns": columns,
+        "roots": [{"path": root.spec, "kind": root.kind} for root in growth.roots(index.store)],
+        "files set aside": failures,
+        "model": {**model, "how it was made": origin} if origin else model,
+        "generation": snapshot.generation,
+        "bytes on disk": _size(index.path),
+    }
+
+
+def _size(folder: Path) -> int:
+    return sum(os.path.getsize(os.path.join(place, name)) for place, _, names in os.walk(folder) for name in names)
