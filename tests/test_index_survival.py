@@ -23,23 +23,26 @@ KILLS = int(os.environ.get("SECONDSIGHT_KILLS", 12))
 WORKER = Path(__file__).with_name("index_worker.py")
 
 
-Items = dict[int, tuple[str, tuple[float, ...]]]
+Items = dict[int, tuple[str, np.ndarray]]
 """What an index holds, or should hold: id → label and vector."""
 
 
 def held(made) -> Items:
     items = made.items()
     assert [item.id for item in items] == made.ids().tolist(), "the catalogue and the vectors disagree"
-    vectors = made.vectors([item.id for item in items]).round(3)
-    return {item.id: (item.label, tuple(v.tolist())) for item, v in zip(items, vectors, strict=True)}
+    vectors = made.vectors([item.id for item in items])
+    return {item.id: (item.label, v) for item, v in zip(items, vectors, strict=True)}
+
+
+def same(a: Items, b: Items) -> bool:
+    return a.keys() == b.keys() and all(a[i][0] == b[i][0] and np.allclose(a[i][1], b[i][1], atol=1e-3) for i in a)
 
 
 def applied(before: Items, n: int, kind: str, what, ids: list[int]) -> Items:
     """What step ``n`` makes of ``before``."""
     if kind == "add":
-        rows = (what / np.linalg.norm(what, axis=1, keepdims=True)).astype(np.float16).astype(np.float32)
-        rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).round(3)
-        return before | {i: (f"step {n}", tuple(row.tolist())) for i, row in zip(ids, rows, strict=True)}
+        rows = what / np.linalg.norm(what, axis=1, keepdims=True)
+        return before | {i: (f"step {n}", row) for i, row in zip(ids, rows, strict=True)}
     return {i: item for i, item in before.items() if i not in what} if kind == "remove" else before
 
 
@@ -62,11 +65,11 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost_and_nothing_is_half_t
         found = held(made)
         kind, what = step(seed, n, sorted(expected))
         new = sorted(found.keys() - expected.keys())
-        if found != expected:
+        if not same(found, expected):
             assert len(new) == (len(what) if kind == "add" else 0), "half of a step"
             expected = applied(expected, n, kind, what, new)
             n += 1
-        assert found == expected
+        assert same(found, expected)
         assert made.check().problems == []
         assert (made.search(np.ones(DIM), 5).ids >= 0).sum() == min(5, len(found))
         made.close()
@@ -106,7 +109,7 @@ def test_a_disk_that_is_full_is_said_and_the_old_index_is_intact(tmp_path, rows,
     assert done.returncode == 7, done.stderr
     assert "the index is as it was" in done.stdout
     again = index.open(made.path)
-    assert held(again) == before
+    assert same(held(again), before)
     assert again.check().problems == []
     again.add_vectors(np.ones((3, 8)))
     assert len(again) == 11
