@@ -48,6 +48,7 @@ def index(
     target = out or Path(Path(data[0].rstrip("/").rpartition(":")[2]).name + ".index")
     import secondsight.index as room
     from secondsight.index.catalogue import FILE
+    from secondsight.index.structures import parse_bytes
 
     if (target / FILE).exists():
         if model not in (None, "average"):
@@ -60,8 +61,12 @@ def index(
         chosen, words = _model(data, model, backbone, weights, size, fit_images, _device(device))
         console.print(f"model: {escape(words)}")
         found = room.create(target, chosen, dtype=dtype, device=_device(device), origin=words)
+    wish = {"memory": parse_bytes(memory) if memory else None, "recall": recall, "structure": structure}
+    if any(value is not None for value in wish.values()):
+        found.wish(**wish)
     for spec in data:
         report(console, found.add(spec, labelled=labels), found)
+    say_engine(console, found)
 
 
 def _model(
@@ -100,6 +105,21 @@ def report(console: Console, growth: Growth, index: Index) -> None:
         console.print(f"  … and {len(growth.failures) - 5:,} more", style="yellow")
     for folder in growth.unlisted:
         console.print(f"  cannot be listed, kept as it was: {escape(folder)}", style="yellow", soft_wrap=True)
+
+
+def say_engine(console: Console, index: Index) -> None:
+    """What answers searches, why, and how good it is."""
+    engine = index.info()["engine"]
+    if engine["structure"] == "exact":
+        console.print("searches compare every vector: exact")
+        return
+    recall = engine["recall"]
+    console.print(f"searches: {engine['structure']} ({engine['factory']}): {engine['reason']}", soft_wrap=True)
+    console.print(
+        f"recall@{recall['k']} on {recall['queries']} vectors kept apart: {recall['mean']:.3f} on average, "
+        f"{recall['worst percentile']:.2f} in the worst percentile (asked for: {recall['goal']})",
+        soft_wrap=True,
+    )
 
 
 def _device(name: str | None) -> str:

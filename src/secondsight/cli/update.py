@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from secondsight.cli.index import report
+from secondsight.cli.index import report, say_engine
 
 
 def update(
@@ -18,6 +18,9 @@ def update(
     compact: bool = typer.Option(
         False, "--compact", help="Also rewrite the vectors without those of removed pictures."
     ),
+    memory: str = typer.Option(None, help="Build what answers searches again, within this much memory: 4GB."),
+    recall: float = typer.Option(None, min=0.0, max=1.0, help="Build it again, and tune it to this recall."),
+    structure: str = typer.Option(None, help="Build it again: exact, ivf-sq8, bits, ivf-pq or hnsw."),
     device: str = typer.Option("cpu", help="Where the model runs."),
 ) -> None:
     """Bring an index up to date with its folders.
@@ -26,9 +29,15 @@ def update(
     gone. What has not changed (size and time) is not read. It can be interrupted at any moment.
     """
     from secondsight import index as room
+    from secondsight.index.structures import parse_bytes
 
     found = room.open(path, device=device)
     grown = found.update(gone=gone)
     if compact:
         found.compact()
-    report(Console(highlight=False), grown, found)
+    wish = {"memory": parse_bytes(memory) if memory else None, "recall": recall, "structure": structure}
+    if any(value is not None for value in wish.values()):
+        found.build(**wish)
+    console = Console(highlight=False)
+    report(console, grown, found)
+    say_engine(console, found)

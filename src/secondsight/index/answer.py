@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Sequence
 
 import numpy as np
 
 from secondsight.errors import ConfigError
-from secondsight.index.catalogue import restored
+from secondsight.index.approximate import Approximate, load
+from secondsight.index.catalogue import fact, restored
 from secondsight.index.exact import Best, Exact, ordered, rescored, scan
 from secondsight.index.filters import Where, compiled
 from secondsight.index.hits import Hits
@@ -25,6 +27,8 @@ class Searcher:
     def __init__(self, store: Store):
         self.store = store
         self._exact: Exact | None = None
+        self._engine: Approximate | None = None
+        self._folder: str | None = None
         self._lock = threading.Lock()
 
     def search(
@@ -47,24 +51,55 @@ class Searcher:
             count = len(snapshot) if allowed is None else len(allowed)
             out = [list(ids) for ids in leave_out] or [[] for _ in queries]
             more = min(count, k + max((len(ids) for ids in out), default=0))
-            best = self._candidates(queries, more, snapshot, allowed, exact)
+            best = self._candidates(database, queries, more, snapshot, allowed, exact)
             scores, ids = self._judged(queries, best, out, snapshot, k)
             return self._hits(database, scores, ids, k, count, out, where, snapshot)
 
     def _candidates(
-        self, queries: np.ndarray, count: int, snapshot: Snapshot, allowed: np.ndarray | None, exact: bool
+        self,
+        database: sqlite3.Connection,
+        queries: np.ndarray,
+        count: int,
+        snapshot: Snapshot,
+        allowed: np.ndarray | None,
+        exact: bool,
     ) -> Best:
+        """At least the ``count`` best; an engine may give more, to be judged by their exact scores."""
         if count == 0:
             return Best.empty(len(queries), 0)
         if allowed is not None and len(allowed) * snapshot.dim <= SCANNED:
             return scan(queries, count, snapshot, allowed)
-        return self._engine(snapshot).search(queries, count, allowed)
+        engine, rest = self._engines(database, snapshot)
+        if engine is None:
+            return rest.search(queries, count, allowed)
+        if exact:
+            return scan(queries, count, snapshot, np.flatnonzero(snapshot.alive) if allowed is None else allowed)
+        best = engine.search(queries, count, snapshot, None if allowed is None else snapshot.ids[allowed])
+        late = rest.search(queries, count, allowed)
+        found = Best(
+            best.k + late.k, np.concatenate([best.scores, late.scores], 1), np.concatenate([best.ids, late.ids], 1)
+        )
+        # A search through few cells may miss what a filter leaves: then everything that passes is compared.
+        short = np.flatnonzero((found.ids >= 0).sum(1) < count)
+        if len(short):
+            every = scan(
+                queries[short], count, snapshot, np.flatnonzero(snapshot.alive) if allowed is None else allowed
+            )
+            found.ids[short] = -1
+            found.ids[short, : every.k] = every.ids
+        return found
 
-    def _engine(self, snapshot: Snapshot) -> Exact:
+    def _engines(self, database: sqlite3.Connection, snapshot: Snapshot) -> tuple[Approximate | None, Exact]:
+        """The structure that the catalogue names, and what compares the items that came after it one by one."""
+        folder = fact(database, "engine", {}).get("folder")
         with self._lock:
-            if self._exact is None or self._exact.snapshot is not snapshot:
-                self._exact = (self._exact or Exact(snapshot)).refreshed(snapshot)
-            return self._exact
+            if folder != self._folder:
+                self._engine = None if folder is None else load(self.store.folder / folder)
+                self._folder = folder
+            first = 0 if self._engine is None else self._engine.last + 1
+            if self._exact is None or self._exact.snapshot is not snapshot or self._exact.first != first:
+                self._exact = (self._exact or Exact(snapshot)).refreshed(snapshot, first)
+            return self._engine, self._exact
 
     @staticmethod
     def _judged(

@@ -13,7 +13,7 @@ import numpy as np
 from secondsight import files
 from secondsight.data.imageset import ImageSet
 from secondsight.errors import ConfigError, DataError
-from secondsight.index import examination, facts, growth, scan, thumbnails
+from secondsight.index import engine, examination, facts, growth, scan, thumbnails
 from secondsight.index.answer import Searcher
 from secondsight.index.catalogue import FILE, restored, stored
 from secondsight.index.examination import Examination
@@ -217,7 +217,9 @@ class Index:
                 raise DataError(
                     f"{root.base}: no images here (looked for .jpg, .png, .webp and others, in every folder)"
                 )
-            return Follower(self.store, root, found, encoder(self), remove=False).run()
+            grown = Follower(self.store, root, found, encoder(self), remove=False).run()
+            engine.maintain(self.store)
+            return grown
 
     def _root(self, images: Any, labelled: bool | None) -> tuple[Root, Found]:
         if isinstance(images, (str, Path)):
@@ -292,11 +294,25 @@ class Index:
                         name,
                         getattr(total, name) | value if isinstance(value, dict) else getattr(total, name) + value,
                     )
+            engine.maintain(self.store)
         return total
 
     def compact(self) -> None:
         """Rewrite the vectors as one segment without those of removed items."""
         self.store.compact()
+
+    def build(
+        self, *, memory: int | None = None, recall: float | None = None, structure: str | None = None
+    ) -> dict[str, Any]:
+        """Build what answers searches from the vectors; gives what it is, why, and how good (see ``structures``).
+
+        What is not given is what was given the last time.
+        """
+        return engine.build(self.store, memory=memory, recall=recall, structure=structure)
+
+    def wish(self, *, memory: int | None = None, recall: float | None = None, structure: str | None = None) -> None:
+        """Say what ``build`` should make when the time comes; see there."""
+        engine.wish(self.store, memory=memory, recall=recall, structure=structure)
 
     # The model
 

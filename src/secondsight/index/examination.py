@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from secondsight.errors import SecondsightError
 from secondsight.index import segments
+from secondsight.index.approximate import load
 from secondsight.index.segments import Segment
 from secondsight.progress import track
 
@@ -64,13 +64,16 @@ def check(index: Index, *, repair: bool = False) -> Examination:
     if len(stray):
         found.problems.append(f"{len(stray):,} vectors belong to no item (the first: {stray[0]})")
     _check_model(index, found)
+    if (facts := index.store.fact("engine", {})).get("folder") and load(index.path / facts["folder"]) is None:
+        found.problems.append(f"{index.path / facts['folder']}: the engine is damaged; searches compare every vector")
     if repair and (broken or len(lost) or len(stray)):
         _mend(index, broken, lost, stray)
         found.mended.append(
             f"{len(lost):,} items were removed; get them back from their files with: secondsight update {index.path}"
         )
-    if repair:
-        shutil.rmtree(index.path / "engine", ignore_errors=True)
+    if repair and index.store.fact("engine") is not None:
+        index.build()
+        found.mended.append("the engine was built again from the vectors")
     return found
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from secondsight.index import growth
 from secondsight.index.catalogue import fact
+from secondsight.index.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from secondsight.index.collection import Index
@@ -20,6 +21,7 @@ def info(index: Index) -> dict[str, Any]:
         failures = database.execute("SELECT COUNT(*) FROM failures").fetchone()[0]
         dtype, model = fact(database, "dtype"), fact(database, "model", {})
         origin = fact(database, "origin", "")
+        engine = fact(database, "engine", {})
         columns = [row[0] for row in database.execute("SELECT name FROM columns")]
     width = 2 if dtype == "float16" else 4
     return {
@@ -36,9 +38,19 @@ def info(index: Index) -> dict[str, Any]:
         "roots": [{"path": root.spec, "kind": root.kind} for root in growth.roots(index.store)],
         "files set aside": failures,
         "model": {**model, "how it was made": origin} if origin else model,
+        "engine": _engine(engine, snapshot),
         "generation": snapshot.generation,
         "bytes on disk": _size(index.path),
     }
+
+
+def _engine(facts: dict[str, Any], snapshot: Snapshot) -> dict[str, Any]:
+    """What answers searches, and how good it is."""
+    if "folder" not in facts:
+        return {"structure": "exact", "recall": 1.0, "bytes a vector": snapshot.dim * 2}
+    later = int((snapshot.ids > facts["last"]).sum())
+    shown = {key: facts[key] for key in ("structure", "factory", "reason", "recall", "bytes a vector", "effort")}
+    return shown | {"candidates a hit": facts["candidates"], "added since, compared one by one": later}
 
 
 def _size(folder: Path) -> int:

@@ -67,19 +67,21 @@ class Snapshot:
         known = self.ids[np.minimum(found, len(self.ids) - 1)] == ids
         return found[known]
 
-    def vectors(self, positions: np.ndarray) -> np.ndarray:
-        """(m, dim) float32 of unit length at ``positions``, in that order."""
+    def stored(self, positions: np.ndarray) -> np.ndarray:
+        """(m, dim) float32 at ``positions``, in that order, as they are stored: float16 is off by up to 0.05 %."""
         positions = np.asarray(positions, np.int64)
         out = np.empty((len(positions), self.dim), np.float32)
+        if len(self.segments) == 1:
+            out[:] = self.segments[0].vectors[positions]
+            return out
         which = np.searchsorted(self.offsets, positions, side="right") - 1
         for number in np.unique(which):
             chosen = which == number
             out[chosen] = self.segments[number].vectors[positions[chosen] - self.offsets[number]]
-        return unit(out)
+        return out
 
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    """Each row divided by its length: what is stored in float16 is off by up to 0.05 % of it."""
-    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float32))
-    vectors /= np.maximum(lengths, np.float32(1e-12))[:, None]
-    return vectors
+    def vectors(self, positions: np.ndarray) -> np.ndarray:
+        """(m, dim) float32 of unit length at ``positions``, in that order."""
+        out = self.stored(positions)
+        out /= np.maximum(np.sqrt(np.einsum("ij,ij->i", out, out)), np.float32(1e-12))[:, None]
+        return out
