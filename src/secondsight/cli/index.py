@@ -29,6 +29,18 @@ def index(
     size: int = typer.Option(None, min=16, help="Without a saved model: pixels a side."),
     fit_images: int = typer.Option(1024, min=8, help="Pictures that the pooling is fitted to."),
     dtype: str = typer.Option("float16", help="How vectors are stored: float16 or float32."),
+    memory: str = typer.Option(
+        None, help="What a search may hold in memory, such as 4GB; default: half of what there is."
+    ),
+    recall: float = typer.Option(
+        None,
+        min=0.0,
+        max=1.0,
+        help="Share of the true nearest that a search must find on average, where it is not exact.",
+    ),
+    structure: str = typer.Option(
+        None, help="exact, ivf-sq8, bits, ivf-pq or hnsw; default: chosen by size and memory."
+    ),
     labels: bool = typer.Option(
         None,
         "--labels/--no-labels",

@@ -19,6 +19,7 @@ from secondsight.cli import (
     data,
     demo,
     embed,
+    duplicates,
     evaluate,
     explain,
     index,
@@ -69,6 +70,7 @@ app.command("explain")(explain.explain)
 app.command("index")(index.index)
 app.command("update")(update.update)
 app.command("search")(search.search)
+app.command("duplicates")(duplicates.duplicates)
 app.command("info")(info.info)
 app.command("check")(check.check)
 app.command("losses")(losses.losses)

@@ -10,6 +10,7 @@ import numpy as np
 
 from secondsight.errors import ConfigError
 from secondsight.index.approximate import Approximate, load
+from secondsight.index.calibration import Calibration
 from secondsight.index.catalogue import fact, restored
 from secondsight.index.exact import Best, Exact, ordered, rescored, scan
 from secondsight.index.filters import Where, compiled
@@ -101,6 +102,12 @@ class Searcher:
                 self._exact = (self._exact or Exact(snapshot)).refreshed(snapshot, first)
             return self._engine, self._exact
 
+    def neighbours(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and ids (q, k) of the k best, and nothing else: for whoever asks about every item."""
+        with self.store.reading() as (database, snapshot):
+            best = self._candidates(database, queries, min(k, len(snapshot)), snapshot, None, False)
+            return self._judged(queries, best, [[] for _ in queries], snapshot, k)
+
     @staticmethod
     def _judged(
         queries: np.ndarray, best: Best, out: list[list[int]], snapshot: Snapshot, k: int
@@ -132,12 +139,15 @@ class Searcher:
             there = full == number
             paths[there] = _place(bases, root, restored(path))
             labels[there] = restored(label)
-        missing = np.full((q, k), np.nan, np.float32)
+        given = fact(database, "calibration")
+        known = None if not given else Calibration.from_dict(given)
+        chance = np.full((q, k), np.nan, np.float32) if known is None else known(cosines)
+        matches = (full >= 0) & (True if known is None else np.nan_to_num(cosines, nan=-2.0) >= known.cut)
         why = tuple(
             _why(int((row >= 0).sum()), k, count, len(gone), where, len(snapshot))
             for row, gone in zip(full, out, strict=True)
         )
-        return Hits(full, cosines, paths, labels, missing, full >= 0, why)
+        return Hits(full, cosines, paths, labels, chance, matches, why, "" if known is None else known.meaning)
 
 
 def _place(bases: dict, root: int | None, path: str | None) -> str | None:

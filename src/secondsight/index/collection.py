@@ -13,9 +13,11 @@ import numpy as np
 from secondsight import files
 from secondsight.data.imageset import ImageSet
 from secondsight.errors import ConfigError, DataError
-from secondsight.index import engine, examination, facts, growth, scan, thumbnails
+from secondsight.index import duplicates, engine, examination, facts, growth, scan, thumbnails, upkeep
 from secondsight.index.answer import Searcher
+from secondsight.index.calibration import Calibration
 from secondsight.index.catalogue import FILE, restored, stored
+from secondsight.index.duplicates import Group
 from secondsight.index.examination import Examination
 from secondsight.index.filters import Where, compiled
 from secondsight.index.growth import Follower, Growth
@@ -103,6 +105,23 @@ class Index:
     def search_vector(self, vector: np.ndarray, k: int = 10, *, where: Where | None = None) -> Hits:
         """As ``search``, of a vector (dim,) or vectors (q, dim) of this index's model."""
         return self.search(np.asarray(vector, np.float32), k, where=where)
+
+    def calibration(self) -> Calibration | None:
+        """What scores mean here; None while there is too little to learn from."""
+        given = self.store.fact("calibration")
+        return None if not given else Calibration.from_dict(given)
+
+    def calibrate(self) -> Calibration | None:
+        """Learn again what scores mean, from the labels or from chance; done by ``add`` and ``update``, too."""
+        return upkeep.calibrate(self.store)
+
+    def duplicates(self, tiers: Sequence[str] = ("bytes", "picture"), *, subject: float | None = None) -> list[Group]:
+        """Groups of duplicates by tier: "bytes", "picture", "subject"; see ``duplicates``."""
+        return duplicates.duplicates(self, tiers=tiers, subject=subject)
+
+    def dismiss(self, group: Group | Sequence[int]) -> None:
+        """Remember that these items are no duplicates of each other."""
+        duplicates.dismiss(self, group.ids if isinstance(group, Group) else group)
 
     # Items
 
@@ -218,7 +237,7 @@ class Index:
                     f"{root.base}: no images here (looked for .jpg, .png, .webp and others, in every folder)"
                 )
             grown = Follower(self.store, root, found, encoder(self), remove=False).run()
-            engine.maintain(self.store)
+            upkeep.maintain(self.store)
             return grown
 
     def _root(self, images: Any, labelled: bool | None) -> tuple[Root, Found]:
@@ -294,7 +313,7 @@ class Index:
                         name,
                         getattr(total, name) | value if isinstance(value, dict) else getattr(total, name) + value,
                     )
-            engine.maintain(self.store)
+            upkeep.maintain(self.store)
         return total
 
     def compact(self) -> None:

@@ -22,6 +22,7 @@ def info(index: Index) -> dict[str, Any]:
         dtype, model = fact(database, "dtype"), fact(database, "model", {})
         origin = fact(database, "origin", "")
         engine = fact(database, "engine", {})
+        meaning = fact(database, "calibration") or {}
         columns = [row[0] for row in database.execute("SELECT name FROM columns")]
     width = 2 if dtype == "float16" else 4
     return {
@@ -39,6 +40,7 @@ def info(index: Index) -> dict[str, Any]:
         "files set aside": failures,
         "model": {**model, "how it was made": origin} if origin else model,
         "engine": _engine(engine, snapshot),
+        "scores": {key: meaning[key] for key in ("meaning", "cut", "pairs", "error") if meaning.get(key) is not None},
         "generation": snapshot.generation,
         "bytes on disk": _size(index.path),
     }
