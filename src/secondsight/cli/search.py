@@ -29,6 +29,7 @@ def search(
     unlike: list[str] = typer.Option(None, help="An example of what is not wanted; may be repeated."),
     sheet: Path = typer.Option(None, help="Write a contact sheet (PNG) of queries and hits."),
     exact: bool = typer.Option(False, "--exact", help="Compare with every vector, whatever engine there is."),
+    rerank: str = typer.Option(None, help="A second look at the first answers: alpha-qe or k-reciprocal."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
     device: str = typer.Option("cpu", help="Where the model runs."),
 ) -> None:
@@ -37,7 +38,8 @@ def search(
     [bold]secondsight search photos.index a.jpg b.jpg -k 10 --where label=heron --sheet out.png[/]
     [bold]secondsight search photos.index --like 17 --like a.jpg --unlike b.jpg[/] gives one answer to several examples.
 
-    Scores are cosines: 1 is the same picture.
+    Scores are cosines: 1 is the same picture. The probability says what that means in this index (see
+    [bold]secondsight info[/]); what is below its cut is no match, and is shown dimmed.
     """
     from secondsight import index as room
     from secondsight.index.filters import parsed
@@ -47,7 +49,7 @@ def search(
     found, condition = room.open(path, device=device), parsed(where or [])
     if queries:
         asked = [_query(found, text) for text in queries]
-        hits = found.search(asked, k, where=condition, exact=exact)
+        hits = found.search(asked, k, where=condition, exact=exact, rerank=rerank)
         names = [(text, _picture(found, one)) for text, one in zip(queries, asked, strict=True)]
     else:
         likes = [_query(found, text) for text in like or []]

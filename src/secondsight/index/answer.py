@@ -8,18 +8,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from secondsight.errors import ConfigError
+from secondsight.errors import ConfigError, UnknownName
 from secondsight.index.approximate import Approximate, load
 from secondsight.index.calibration import Calibration
 from secondsight.index.catalogue import fact, restored
 from secondsight.index.exact import Best, Exact, ordered, rescored, scan
 from secondsight.index.filters import Where, compiled
 from secondsight.index.hits import Hits
+from secondsight.index.rerank import FIRST, expanded, k_reciprocal
 from secondsight.index.snapshot import Snapshot
 from secondsight.index.store import Store
 
 SCANNED = 20_000_000
 """Numbers (vectors × dimension) that are compared one by one rather than through an engine's filter: ~10 ms."""
+
+
+EXPANDED = 5
+"""Nearest items that a query is expanded by."""
 
 
 class Searcher:
@@ -40,6 +45,7 @@ class Searcher:
         where: Where | None = None,
         leave_out: Sequence[Sequence[int]] = (),
         exact: bool = False,
+        rerank: str | None = None,
     ) -> Hits:
         """The k best items of each row of ``queries`` (q, dim); query i leaves out the items ``leave_out[i]``."""
         if k < 1:
@@ -51,9 +57,19 @@ class Searcher:
                 allowed = snapshot.positions(passing)
             count = len(snapshot) if allowed is None else len(allowed)
             out = [list(ids) for ids in leave_out] or [[] for _ in queries]
-            more = min(count, k + max((len(ids) for ids in out), default=0))
-            best = self._candidates(database, queries, more, snapshot, allowed, exact)
-            scores, ids = self._judged(queries, best, out, snapshot, k)
+            if rerank not in (None, "alpha-qe", "k-reciprocal"):
+                raise UnknownName("re-ranking of a search", rerank, ["alpha-qe", "k-reciprocal"])
+            extra = max((len(ids) for ids in out), default=0)
+
+            def found(queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+                best = self._candidates(database, queries, min(count, k + extra), snapshot, allowed, exact)
+                return self._judged(queries, best, out, snapshot, k)
+
+            if rerank == "alpha-qe":
+                queries = _expanded(queries, *found(queries, EXPANDED), snapshot)
+            scores, ids = found(queries, k if rerank != "k-reciprocal" else max(k, FIRST))
+            if rerank == "k-reciprocal":
+                scores, ids = _reciprocal(queries, scores, ids, snapshot, k)
             return self._hits(database, scores, ids, k, count, out, where, snapshot)
 
     def _candidates(
@@ -148,6 +164,23 @@ class Searcher:
             for row, gone in zip(full, out, strict=True)
         )
         return Hits(full, cosines, paths, labels, chance, matches, why, "" if known is None else known.meaning)
+
+
+def _expanded(queries: np.ndarray, scores: np.ndarray, ids: np.ndarray, snapshot: Snapshot) -> np.ndarray:
+    near = np.zeros((*ids.shape, snapshot.dim), np.float32)
+    near[ids >= 0] = snapshot.vectors(snapshot.positions(ids[ids >= 0]))
+    return expanded(queries, near, np.where(ids >= 0, scores, 0.0))
+
+
+def _reciprocal(
+    queries: np.ndarray, scores: np.ndarray, ids: np.ndarray, snapshot: Snapshot, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    for query, score, row in zip(queries, scores, ids, strict=True):
+        there = np.flatnonzero(row >= 0)[:FIRST]
+        if len(there):
+            order = there[k_reciprocal(query, snapshot.vectors(snapshot.positions(row[there])))]
+            row[there], score[there] = row[order], score[order]
+    return scores[:, :k], ids[:, :k]
 
 
 def _place(bases: dict, root: int | None, path: str | None) -> str | None:

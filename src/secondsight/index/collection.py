@@ -69,6 +69,7 @@ class Index:
         where: Where | None = None,
         unlike: Sequence[Query] = (),
         exact: bool = False,
+        rerank: str | None = None,
     ) -> Hits:
         """The k items most similar to each query.
 
@@ -79,6 +80,7 @@ class Index:
             where: Only items for which this holds, see ``filters``.
             unlike: Examples of what is not wanted; they count against every query.
             exact: Compare with every vector, whatever engine there is.
+            rerank: ``"alpha-qe"`` or ``"k-reciprocal"``, a second look at the first answers; see ``rerank``.
         """
         from secondsight.index.queries import combined
 
@@ -88,7 +90,7 @@ class Index:
             against = vectors_of(list(unlike), self)
             vectors = np.stack([combined(v[None], against.vectors) for v in vectors])
             own = [[*ids, *(i for one in against.ids for i in one)] for ids in own]
-        return self.searcher.search(vectors, k, where=where, leave_out=own, exact=exact)
+        return self.searcher.search(vectors, k, where=where, leave_out=own, exact=exact, rerank=rerank)
 
     def like(
         self, likes: Sequence[Query], unlikes: Sequence[Query] = (), k: int = 10, *, where: Where | None = None
