@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -10,10 +12,14 @@ from secondsight import index
 from secondsight.errors import ConfigError, UnknownName
 from secondsight.index import answer, structures
 from secondsight.index import engine as engines
+from secondsight.index.milvus import Milvus, parse
 from secondsight.index.structures import choose, parse_bytes
 
 DIM, N = 32, 6000
 STRUCTURES = ["exact", "ivf-sq8", "bits", "ivf-pq", "hnsw"]
+SERVER = os.environ.get("SECONDSIGHT_MILVUS", "")
+"""``milvus://HOST:PORT/COLLECTION`` of a real server: then the contract is also tested on it; see docs/scaling.md."""
+ENGINES = [*STRUCTURES, "milvus-lite", pytest.param("milvus", marks=pytest.mark.skipif(not SERVER, reason="no server"))]
 
 
 def clustered(n: int, seed: int) -> np.ndarray:
@@ -22,12 +28,19 @@ def clustered(n: int, seed: int) -> np.ndarray:
     return unit(centres[rng.integers(0, 120, n)] + 0.5 * rng.standard_normal((n, DIM)))
 
 
-@pytest.fixture(scope="module", params=STRUCTURES)
+@pytest.fixture(scope="module", params=ENGINES)
 def made(request, tmp_path_factory):
     found = index.create(tmp_path_factory.mktemp("e") / "e.index", dim=DIM)
     found.add_vectors(clustered(N, 2), labels=[f"l{i % 3}" for i in range(N)], columns={"number": list(range(N))})
-    found.build(structure=request.param, recall=0.95)
-    return found
+    if request.param in STRUCTURES:
+        found.build(structure=request.param, recall=0.95)
+        yield found
+        return
+    pytest.importorskip("pymilvus")
+    address = SERVER if request.param == "milvus" else f"milvus://{found.path.parent}/lite.db"
+    found.build(engine=address)
+    yield found
+    Milvus(address).drop()
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +57,7 @@ def test_the_recall_that_was_asked_for_is_reached_and_reported(made):
     queries = clustered(60, 3)
     assert recall(made.search(queries, 10).ids, made.search(queries, 10, exact=True).ids) >= 0.93
     facts = made.info()["engine"]
-    if facts["structure"] != "exact":
+    if facts["structure"] not in ("exact", "milvus"):
         assert facts["recall"]["mean"] >= 0.93
         assert 0 <= facts["recall"]["worst percentile"] <= facts["recall"]["mean"]
         assert facts["recall"]["queries"] == 200
@@ -97,6 +110,50 @@ def test_a_damaged_engine_is_noticed_and_built_again(made):
     assert again.check(repair=True).sound
     assert again.check().problems == []
     assert index.open(made.path).info()["engine"]["structure"] == facts["structure"]
+
+
+def test_an_upload_is_resumed_repeated_and_followed_without_sending_anything_twice(tmp_path):
+    pytest.importorskip("pymilvus")
+    made = index.create(tmp_path / "u.index", dim=DIM)
+    made.add_vectors(clustered(2500, 1))
+    address = SERVER.rstrip("/") + "_upload" if SERVER else f"milvus://{tmp_path}/u.db"
+    real, sent = Milvus.upload, []
+
+    def failing(self, ids, vectors):
+        if len(sent) == 2:
+            raise ConnectionError("the network is gone")
+        sent.append(len(ids))
+        real(self, ids, vectors)
+
+    Milvus.upload = failing
+    try:
+        with pytest.raises(ConnectionError):
+            made.build(engine=address)
+    finally:
+        Milvus.upload = real
+    assert made.info()["engine"]["structure"] == "exact", "the old engine answers until the new one is whole"
+    facts = made.build(engine=address)
+    assert facts["uploaded"] == 500
+    query = clustered(3, 5)
+    assert np.array_equal(made.search(query, 5).ids, made.search(query, 5, exact=True).ids)
+    made.remove(range(100))
+    made.compact()
+    made.add_vectors(clustered(10, 9))
+    again = made.build()
+    assert (again["uploaded"], again["removed"]) == (10, 100)
+    there = Milvus(address)
+    assert there.count() == len(made) == 2410
+    assert made.build(engine="faiss")["structure"] == "exact"
+    assert np.array_equal(made.search(query, 5).ids, made.search(query, 5, exact=True).ids)
+    there.drop()
+
+
+def test_an_address_that_makes_no_sense_is_said_before_anything_is_done(tmp_path):
+    made = index.create(tmp_path / "a.index", dim=DIM)
+    for wrong in ("milvus:/localhost", "qdrant://x/y", "milvus://host:1/bad-name"):
+        with pytest.raises(ConfigError, match="milvus://HOST:PORT/COLLECTION"):
+            made.build(engine=wrong)
+    assert parse("milvus://host/birds").uri == "http://host:19530"
 
 
 def test_the_engine_follows_when_much_is_added(tmp_path, monkeypatch):

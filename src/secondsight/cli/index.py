@@ -41,6 +41,7 @@ def index(
     structure: str = typer.Option(
         None, help="exact, ivf-sq8, bits, ivf-pq or hnsw; default: chosen by size and memory."
     ),
+    engine: str = typer.Option(None, help="milvus://HOST:PORT/COLLECTION: search there instead of in this process."),
     labels: bool = typer.Option(
         None,
         "--labels/--no-labels",
@@ -73,7 +74,12 @@ def index(
         chosen, words = _model(data, model, backbone, weights, size, fit_images, _device(device))
         console.print(f"model: {escape(words)}")
         found = room.create(target, chosen, dtype=dtype, device=_device(device), origin=words)
-    wish = {"memory": parse_bytes(memory) if memory else None, "recall": recall, "structure": structure}
+    wish = {
+        "memory": parse_bytes(memory) if memory else None,
+        "recall": recall,
+        "structure": structure,
+        "engine": engine,
+    }
     if any(value is not None for value in wish.values()):
         found.wish(**wish)
     for spec in data:
@@ -126,6 +132,9 @@ def say_engine(console: Console, index: Index) -> None:
         console.print("searches compare every vector: exact")
         return
     recall = engine["recall"]
+    if engine["structure"] == "milvus":
+        console.print(f"searches: {escape(engine['address'])}, {engine['factory']}", soft_wrap=True)
+        return
     console.print(f"searches: {engine['structure']} ({engine['factory']}): {engine['reason']}", soft_wrap=True)
     console.print(
         f"recall@{recall['k']} on {recall['queries']} vectors kept apart: {recall['mean']:.3f} on average, "

@@ -21,6 +21,7 @@ def update(
     memory: str = typer.Option(None, help="Build what answers searches again, within this much memory: 4GB."),
     recall: float = typer.Option(None, min=0.0, max=1.0, help="Build it again, and tune it to this recall."),
     structure: str = typer.Option(None, help="Build it again: exact, ivf-sq8, bits, ivf-pq or hnsw."),
+    engine: str = typer.Option(None, help="Move searches to milvus://HOST:PORT/COLLECTION, or back to faiss."),
     device: str = typer.Option("cpu", help="Where the model runs."),
 ) -> None:
     """Bring an index up to date with its folders.
@@ -35,7 +36,12 @@ def update(
     grown = found.update(gone=gone)
     if compact:
         found.compact()
-    wish = {"memory": parse_bytes(memory) if memory else None, "recall": recall, "structure": structure}
+    wish = {
+        "memory": parse_bytes(memory) if memory else None,
+        "recall": recall,
+        "structure": structure,
+        "engine": engine,
+    }
     if any(value is not None for value in wish.values()):
         found.build(**wish)
     console = Console(highlight=False)

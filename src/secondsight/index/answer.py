@@ -5,16 +5,18 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from secondsight.errors import ConfigError, UnknownName
-from secondsight.index.approximate import Approximate, load
+from secondsight.index.approximate import load
 from secondsight.index.calibration import Calibration
 from secondsight.index.catalogue import fact, restored
 from secondsight.index.exact import Best, Exact, ordered, rescored, scan
 from secondsight.index.filters import Where, compiled
 from secondsight.index.hits import Hits
+from secondsight.index.milvus import Milvus
 from secondsight.index.rerank import FIRST, expanded, k_reciprocal
 from secondsight.index.snapshot import Snapshot
 from secondsight.index.store import Store
@@ -27,14 +29,27 @@ EXPANDED = 5
 """Nearest items that a query is expanded by."""
 
 
+class Engine(Protocol):
+    """Whoever proposes candidates: ``Approximate`` (faiss) and ``Milvus``. Their scores are not used."""
+
+    @property
+    def last(self) -> int:
+        """The largest id that it may know; later items are compared one by one."""
+        ...
+
+    def search(self, queries: np.ndarray, k: int, snapshot: Snapshot, allowed: np.ndarray | None = None) -> Best:
+        """Candidates for the k best of each query (q, dim): living items; ``allowed``: of these ids, ascending."""
+        ...
+
+
 class Searcher:
     """Answers queries about a store; several threads may ask at once."""
 
     def __init__(self, store: Store):
         self.store = store
         self._exact: Exact | None = None
-        self._engine: Approximate | None = None
-        self._folder: str | None = None
+        self._engine: Engine | None = None
+        self._number: int | None = None
         self._lock = threading.Lock()
 
     def search(
@@ -106,13 +121,13 @@ class Searcher:
             found.ids[short, : every.k] = every.ids
         return found
 
-    def _engines(self, database: sqlite3.Connection, snapshot: Snapshot) -> tuple[Approximate | None, Exact]:
+    def _engines(self, database: sqlite3.Connection, snapshot: Snapshot) -> tuple[Engine | None, Exact]:
         """The structure that the catalogue names, and what compares the items that came after it one by one."""
-        folder = fact(database, "engine", {}).get("folder")
+        facts = fact(database, "engine", {})
         with self._lock:
-            if folder != self._folder:
-                self._engine = None if folder is None else load(self.store.folder / folder)
-                self._folder = folder
+            if facts.get("number") != self._number:
+                self._engine = _opened(facts, self.store)
+                self._number = facts.get("number")
             first = 0 if self._engine is None else self._engine.last + 1
             if self._exact is None or self._exact.snapshot is not snapshot or self._exact.first != first:
                 self._exact = (self._exact or Exact(snapshot)).refreshed(snapshot, first)
@@ -164,6 +179,13 @@ class Searcher:
             for row, gone in zip(full, out, strict=True)
         )
         return Hits(full, cosines, paths, labels, chance, matches, why, "" if known is None else known.meaning)
+
+
+def _opened(facts: dict[str, Any], store: Store) -> Engine | None:
+    """The engine that the catalogue describes; None: every vector is compared."""
+    if "address" in facts:
+        return Milvus(facts["address"], facts["last"])
+    return load(store.folder / facts["folder"]) if "folder" in facts else None
 
 
 def _expanded(queries: np.ndarray, scores: np.ndarray, ids: np.ndarray, snapshot: Snapshot) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import time
 from collections.abc import Callable
@@ -47,7 +48,10 @@ class Approximate:
             chosen = np.zeros(len(self.ids), bool)
             chosen[self.rows(allowed)] = True
             mask = chosen if mask is None else chosen & mask
-        return self._candidates(queries, k * self.facts["candidates"], self.facts["effort"], mask)
+        # Where a filter leaves one in ten, ten times as many cells or nodes must be seen to meet as many that pass.
+        share = 1.0 if mask is None else max(float(mask.mean()), 1e-3)
+        effort = math.ceil(self.facts["effort"] / share)
+        return self._candidates(queries, k * self.facts["candidates"], effort, mask)
 
     def _living(self, snapshot: Snapshot) -> np.ndarray | None:
         """Which rows belong to items that live; None for all. Kept for as long as the snapshot stays the same."""

@@ -13,7 +13,8 @@ import numpy as np
 from secondsight import files
 from secondsight.data.imageset import ImageSet
 from secondsight.errors import ConfigError, DataError
-from secondsight.index import duplicates, engine, examination, facts, growth, scan, thumbnails, upkeep
+from secondsight.index import duplicates, examination, facts, growth, scan, thumbnails, upkeep
+from secondsight.index import engine as engines
 from secondsight.index.answer import Searcher
 from secondsight.index.calibration import Calibration
 from secondsight.index.catalogue import FILE, restored, stored
@@ -323,17 +324,35 @@ class Index:
         self.store.compact()
 
     def build(
-        self, *, memory: int | None = None, recall: float | None = None, structure: str | None = None
+        self,
+        *,
+        memory: int | None = None,
+        recall: float | None = None,
+        structure: str | None = None,
+        engine: str | None = None,
     ) -> dict[str, Any]:
-        """Build what answers searches from the vectors; gives what it is, why, and how good (see ``structures``).
+        """Build what answers searches from the vectors; gives what it is, why, and how good. Nothing is embedded.
+
+        Args:
+            memory: Bytes that it may take, see ``structures``.
+            recall: What to tune it to.
+            structure: One by name, instead of the one that fits.
+            engine: ``milvus://HOST:PORT/COLLECTION``, or ``faiss`` to come back.
 
         What is not given is what was given the last time.
         """
-        return engine.build(self.store, memory=memory, recall=recall, structure=structure)
+        return engines.build(self.store, memory=memory, recall=recall, structure=structure, engine=engine)
 
-    def wish(self, *, memory: int | None = None, recall: float | None = None, structure: str | None = None) -> None:
+    def wish(
+        self,
+        *,
+        memory: int | None = None,
+        recall: float | None = None,
+        structure: str | None = None,
+        engine: str | None = None,
+    ) -> None:
         """Say what ``build`` should make when the time comes; see there."""
-        engine.wish(self.store, memory=memory, recall=recall, structure=structure)
+        engines.wish(self.store, memory=memory, recall=recall, structure=structure, engine=engine)
 
     # The model
 

@@ -48,10 +48,11 @@ def info(index: Index) -> dict[str, Any]:
 
 def _engine(facts: dict[str, Any], snapshot: Snapshot) -> dict[str, Any]:
     """What answers searches, and how good it is."""
-    if "folder" not in facts:
+    if "folder" not in facts and "address" not in facts:
         return {"structure": "exact", "recall": 1.0, "bytes a vector": snapshot.dim * 2}
     later = int((snapshot.ids > facts["last"]).sum())
     shown = {key: facts[key] for key in ("structure", "factory", "reason", "recall", "bytes a vector", "effort")}
+    shown |= {"address": facts["address"]} if "address" in facts else {}
     return shown | {"candidates a hit": facts["candidates"], "added since, compared one by one": later}
 
 
