@@ -29,8 +29,6 @@ ROOMS = {
     "comparison": {"pooling", "model", "train"},
     "reproduce": {"model", "train", "evaluate"},
     "demo": {"model", "train"},
-    "reproduce": {"model", "train"},
-    "demo": {"train"},
     "fit": {"model", "data", "embed"},
     "index": {"model", "data", "embed"},
     "cli": {"*"},

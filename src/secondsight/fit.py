@@ -6,47 +6,27 @@ and the matrix after the pooling whitens what comes out, so that what all of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from secondsight.data.imageset import ImageSet
-from secondsight.data.loading.batches import BatchLoader
-from secondsight.data.loading.loader import Pictures
-from secondsight.embed import look
+from secondsight.embed import features
 from secondsight.errors import DataError
-from secondsight.model import Embedder
-from secondsight.progress import track
+from secondsight.model import Embedder, published
 
 IMAGES = 1024
 """Pictures that are enough to fit to; see docs/searching.md for what fewer and more give."""
 
 
-@dataclass(frozen=True)
-class Fit:
-    """What a model is built from, and how many images it is fitted to."""
-
-    pooling: str
-    words: str  # what it is, for people
-    build: dict[str, Any] = field(default_factory=dict)
-
-
-JCF = Fit(
-    "jcf-32-8",
-    "JCF (jcf-32-8) fitted to these images",
-    {
-        "dim": 512,
-        "reduce": 256,
-        "norm_exponent": 0.0,
-        "pooling_options": {"start": "square", "power": 0.5, "whiten": 0.25, "width": 640},
-    },
-)
-AVERAGE = Fit("average", "local features averaged, nothing fitted", {"dim": 1280})
-
-FITS = {"jcf-32-8": JCF, "average": AVERAGE}
+JCF: dict[str, Any] = {
+    "dim": 512,
+    "reduce": 256,
+    "norm_exponent": 0.0,  # keep the norm of a location: its saliency
+    "pooling_options": {"start": "square", "power": 0.5, "whiten": 0.25, "width": 640},
+}
+"""How JCF is built when it is fitted and not trained; recipes/photos.toml starts from the same."""
 
 
 def fit_to(
@@ -74,34 +54,20 @@ def fit_to(
         seed: Of the k-means and of what else is random.
     """
     torch.manual_seed(seed)
-    options = FITS.get(
-        name, Fit(name, name, JCF.build if name.startswith("jcf") else {"dim": 512, "reduce": 256})
-    ).build
+    if name == "average":
+        return published(backbone, weights=str(weights), size=size, mirror=mirror).to(device)
+    options = JCF if name.startswith("jcf") else {"dim": 512, "reduce": 256}
     model = Embedder.build(
         backbone=backbone,
-        weights=None if weights == "random" else weights,
+        weights=weights,
         pooling=name,
         size=size,
         mirror=mirror,
         transform="resize-crop",
         **options,
     )
-    model = model.to(device).eval()
-    if name == "average":
-        with torch.no_grad():  # no random rotation: the average as it is
-            weight = model.pooling.get_parameter("weight")
-            weight.copy_(torch.eye(*weight.shape))
-        return model
-    features = _features(model, images, count, device)
-    model.fit_features(features, grid=model.backbone.grid(model.size, model.size), seed=seed)
-    return model.eval()
-
-
-@torch.no_grad()
-def _features(model: Embedder, images: ImageSet, count: int, device: str) -> list[torch.Tensor]:
-    chosen = np.unique(np.linspace(0, len(images) - 1, min(count, len(images))).round().astype(np.int64))
-    loader = BatchLoader(Pictures(images.subset(chosen), look(model)), batch_size=32, patient=True)
-    found = [model.backbone(batch.images.to(device)).cpu() for batch in track(loader, "fitting") if len(batch)]
+    found = features(model.to(device).eval(), images, count=min(count, len(images)), device=device)
     if not found:
-        raise DataError(f"{images.root}: none of {len(chosen):,} images tried can be read; there is nothing to fit to")
-    return found
+        raise DataError(f"{images.root}: none of the images tried can be read; there is nothing to fit to")
+    model.fit(found, grid=model.backbone.grid(model.size, model.size), seed=seed)
+    return model.eval()

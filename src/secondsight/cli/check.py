@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+
+from secondsight.terminal import console as terminal
+from secondsight.terminal import marked
 
 
 def check(
@@ -23,13 +24,13 @@ def check(
     from secondsight import index as room
 
     found = room.open(path).check(repair=repair)
-    console = Console(highlight=False)
+    console = terminal(highlight=False)
     for problem in found.problems:
-        console.print(f"[red]✗[/] {escape(problem)}", soft_wrap=True)
+        console.print(f"[red]✗[/] {marked(problem)}", soft_wrap=True)
     for words in found.mended:
-        console.print(f"[green]✓[/] {escape(words)}", soft_wrap=True)
+        console.print(f"[green]✓[/] {marked(words)}", soft_wrap=True)
     if not found.problems:
         console.print(f"[green]✓[/] {found.vectors:,} vectors in {found.segments} segments: every checksum is right")
     elif not repair:
-        console.print(f"mend it with: secondsight check {escape(str(path))} --repair", soft_wrap=True)
+        console.print(f"mend it with: secondsight check {marked(path)} --repair", soft_wrap=True)
     raise typer.Exit(0 if found.sound else 1)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from secondsight.errors import ConfigError, UnknownName
+from secondsight.terminal import console as terminal
+from secondsight.terminal import marked, print_json
 
 MEANING = {
     "bytes": "the same file",
@@ -39,7 +38,7 @@ def duplicates(
     from secondsight import index as room
 
     found = room.open(path)
-    console = Console(highlight=False)
+    console = terminal(highlight=False)
     if dismiss is not None:
         ids = _ids(dismiss)
         for number in ids:
@@ -56,7 +55,7 @@ def duplicates(
             {"tier": g.tier, "score": g.score, "items": [{"id": i, "path": found.item(i).path} for i in g.ids]}
             for g in groups
         ]
-        typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        print_json(rows)
         return
     for name in dict.fromkeys(tier or ["bytes", "picture"]):
         mine = [group for group in groups if group.tier == name]
@@ -67,7 +66,7 @@ def duplicates(
                 f"  {len(group.ids)} pictures" + (f", cosine from {group.score:.3f}" if name != "bytes" else "")
             )
             for number in group.ids:
-                console.print(f"    {number:>8}  {escape(found.item(number).path or '')}", soft_wrap=True)
+                console.print(f"    {number:>8}  {marked(found.item(number).path or '')}", soft_wrap=True)
         if len(mine) > most:
             console.print(f"  … and {len(mine) - most:,} groups more")
 

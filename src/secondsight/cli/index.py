@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from secondsight.errors import ConfigError
+from secondsight.terminal import console as terminal
+from secondsight.terminal import marked
 
 if TYPE_CHECKING:
     from secondsight.index import Growth, Index
@@ -57,7 +58,7 @@ def index(
     The index holds a copy of the model. Run the same command again after an interruption: it goes on from where it was;
     later, [bold]secondsight update[/] follows what changes on the disk.
     """
-    console = Console(highlight=False)
+    console = terminal(highlight=False)
     target = out or Path(Path(data[0].rstrip("/").rpartition(":")[2]).name + ".index")
     import secondsight.index as room
     from secondsight.index.catalogue import FILE
@@ -68,11 +69,11 @@ def index(
             raise ConfigError(
                 f"{target} is there and keeps its model; choose another place with -o, or leave out --model"
             )
-        console.print(f"{escape(str(target))} is there already: bringing it up to date with its own model")
+        console.print(f"{marked(target)} is there already: bringing it up to date with its own model")
         found = room.open(target, device=_device(device))
     else:
         chosen, words = _model(data, model, backbone, weights, size, fit_images, _device(device))
-        console.print(f"model: {escape(words)}")
+        console.print(f"model: {marked(words)}")
         found = room.create(target, chosen, dtype=dtype, device=_device(device), origin=words)
     wish = {
         "memory": parse_bytes(memory) if memory else None,
@@ -91,9 +92,9 @@ def _model(
     data: list[str], name: str | None, backbone: str, weights: str, size: int | None, count: int, device: str
 ) -> tuple[Embedder, str]:
     if name not in (None, "average"):
-        from secondsight.cli.judged import find_model
+        from secondsight.model import open_model
 
-        return find_model(name, weights=weights), name
+        return open_model(name, weights=weights), name
     from secondsight.data.imageset import ImageSet
     from secondsight.fit import fit_to
     from secondsight.index import scan
@@ -116,13 +117,13 @@ def _model(
 
 def report(console: Console, growth: Growth, index: Index) -> None:
     """What was done, what was set aside, and what to do next."""
-    console.print(f"{escape(str(index.path))}: {growth.text()}; {len(index):,} pictures, {index.dim} numbers each")
+    console.print(f"{marked(index.path)}: {growth.text()}; {len(index):,} pictures, {index.dim} numbers each")
     for file, cause in list(growth.failures.items())[:5]:
-        console.print(f"  set aside: {escape(file)}: {escape(cause)}", style="yellow", soft_wrap=True)
+        console.print(f"  set aside: {marked(file)}: {marked(cause)}", style="yellow", soft_wrap=True)
     if len(growth.failures) > 5:
         console.print(f"  … and {len(growth.failures) - 5:,} more", style="yellow")
     for folder in growth.unlisted:
-        console.print(f"  cannot be listed, kept as it was: {escape(folder)}", style="yellow", soft_wrap=True)
+        console.print(f"  cannot be listed, kept as it was: {marked(folder)}", style="yellow", soft_wrap=True)
 
 
 def say_engine(console: Console, index: Index) -> None:
@@ -133,7 +134,7 @@ def say_engine(console: Console, index: Index) -> None:
         return
     recall = engine["recall"]
     if engine["structure"] == "milvus":
-        console.print(f"searches: {escape(engine['address'])}, {engine['factory']}", soft_wrap=True)
+        console.print(f"searches: {marked(engine['address'])}, {engine['factory']}", soft_wrap=True)
         return
     console.print(f"searches: {engine['structure']} ({engine['factory']}): {engine['reason']}", soft_wrap=True)
     console.print(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from secondsight.errors import DataError
+from secondsight.terminal import console as terminal
+from secondsight.terminal import marked, print_json
 
 
 def info(
@@ -25,15 +24,15 @@ def info(
     """
     facts = _facts(path)
     if as_json:
-        typer.echo(json.dumps(facts, indent=1, ensure_ascii=False))
+        print_json(facts)
         return
     table = Table(show_header=False, box=None)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for key, value in facts.items():
         if value not in (None, [], {}, ""):
-            table.add_row(key, escape(_words(value)))
-    Console(highlight=False).print(table)
+            table.add_row(key, marked(_words(value)))
+    terminal(highlight=False).print(table)
 
 
 def _facts(path: Path) -> dict[str, Any]:

@@ -12,14 +12,14 @@ from typer.core import TyperGroup
 
 from secondsight.cli import (
     backbones,
-    codewords,
     check,
+    codewords,
     compare,
     compress,
     data,
     demo,
-    embed,
     duplicates,
+    embed,
     evaluate,
     explain,
     index,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from secondsight.errors import ConfigError
+from secondsight.terminal import console as terminal
+from secondsight.terminal import marked, print_json
 
 if TYPE_CHECKING:
     from secondsight.index import Hits, Index
@@ -62,11 +61,11 @@ def search(
         contact_sheet(names, hits, sheet)
     if as_json:
         rows = [{"query": name, "hits": hits.row(i), "why": hits.why[i] or None} for i, (name, _) in enumerate(names)]
-        typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+        print_json(rows)
     else:
         _print([name for name, _ in names], hits)
     if sheet is not None:
-        Console(stderr=True, highlight=False).print(f"contact sheet: {escape(str(sheet))}", soft_wrap=True)
+        terminal(stderr=True, highlight=False).print(f"contact sheet: {marked(sheet)}", soft_wrap=True)
 
 
 def _query(index: Index, text: str) -> Any:
@@ -82,11 +81,11 @@ def _picture(index: Index, query: Any) -> Any:
 
 
 def _print(names: list[str], hits: Hits) -> None:
-    console = Console(highlight=False)
+    console = terminal(highlight=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=200)
+        console = terminal(highlight=False, width=200)
     for i, name in enumerate(names):
-        table = Table(title=f"like {escape(name)}", title_justify="left", header_style="bold", box=None)
+        table = Table(title=f"like {marked(name)}", title_justify="left", header_style="bold", box=None)
         labelled, judged = any(hits.labels[i]), not all(p != p for p in hits.probability[i])
         for column in ("score", *(["probability"] if judged else []), "id"):
             table.add_column(column, justify="right")
@@ -94,16 +93,16 @@ def _print(names: list[str], hits: Hits) -> None:
             table.add_column(column, overflow="fold")
         for hit in hits.row(i):
             chance = [f"{100 * hit['probability']:.0f} %"] if judged else []
-            label = [escape(_plain(hit["label"] or ""))] if labelled else []
+            label = [marked(hit["label"] or "")] if labelled else []
             style = None if hit["match"] else "dim"
-            place = escape(_plain(_near(hit["path"] or "")))
+            place = marked(_near(hit["path"] or ""))
             table.add_row(f"{hit['score']:.3f}", *chance, str(hit["id"]), *label, place, style=style)
         if hits.row(i):
             console.print(table)
         if hits.row(i) and not hits.matches[i].any():
             console.print("nothing here matches; these are the nearest")
         if hits.why[i]:
-            console.print(f"{len(hits.row(i))} of {hits.ids.shape[1]} hits: {escape(hits.why[i])}", style="yellow")
+            console.print(f"{len(hits.row(i))} of {hits.ids.shape[1]} hits: {marked(hits.why[i])}", style="yellow")
 
 
 def _near(path: str) -> str:

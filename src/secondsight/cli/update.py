@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import typer
-from rich.console import Console
 
 from secondsight.cli.index import report, say_engine
+from secondsight.terminal import console as terminal
 
 
 def update(
@@ -44,6 +44,6 @@ def update(
     }
     if any(value is not None for value in wish.values()):
         found.build(**wish)
-    console = Console(highlight=False)
+    console = terminal(highlight=False)
     report(console, grown, found)
     say_engine(console, found)

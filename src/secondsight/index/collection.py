@@ -456,4 +456,4 @@ def checked(vectors: np.ndarray, dim: int, what: str) -> np.ndarray:
 
 def description(model: Embedder) -> str:
     """The model in a few words."""
-    return f"{model.backbone.name}, {model.config.pooling.name}, {model.dim} numbers an image"
+    return f"{model.backbone.name}, {model.config.pooling}, {model.dim} numbers an image"

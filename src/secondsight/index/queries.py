@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from secondsight.data.imageset import ImageSet
-from secondsight.errors import DataError
+from secondsight.data.loading.decode import DecodeError, decode
+from secondsight.errors import DataError, ShapeError
 
 if TYPE_CHECKING:
     from secondsight.index.collection import Index
@@ -34,6 +36,7 @@ def vectors_of(query: Query | Sequence[Query], index: Index) -> Queries:
         vectors = query[None] if query.ndim == 1 else query
         return Queries(checked(vectors.astype(np.float32), index.dim, "query vectors"), [[] for _ in vectors])
     every = list(query) if isinstance(query, (list, tuple)) else [query]
+    every = [bytes(one) if isinstance(one, (bytearray, memoryview)) else one for one in every]
     out = np.zeros((len(every), index.dim), np.float32)
     own: list[list[int]] = [[] for _ in every]
     pictures = {}
@@ -65,37 +68,17 @@ def combined(likes: np.ndarray, unlikes: np.ndarray) -> np.ndarray:
 
 def _encoded(index: Index, pictures: list[Any]) -> np.ndarray:
     """Pictures by the model's own transform."""
-    import torch
+    from secondsight.embed import encode
 
-    from secondsight.data.loading.decode import DecodeError, decode
-    from secondsight.embed import look
-
-    model = index.model()
-    transform = look(model)
-    rows = []
-    for picture in pictures:
-        if isinstance(picture, (str, Path, bytes, bytearray, memoryview)):
-            try:
-                pixels = decode(picture, target=transform.target)
-            except DecodeError as error:
-                raise DataError(f"the query {error}") from error
-        else:
-            pixels = _pixels(picture)
-        rows.append(transform(pixels).contiguous())
-    with torch.inference_mode():
-        return model(torch.stack(rows).to(index.device)).float().cpu().numpy()
-
-
-def _pixels(picture: Any) -> np.ndarray:
-    if hasattr(picture, "convert"):
-        return np.array(picture.convert("RGB"))
-    array = np.asarray(picture)
-    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
+    try:
+        return encode(index.model(), pictures, device=index.device)
+    except DecodeError as error:
+        raise DataError(f"the query {error}") from error
+    except (ShapeError, AttributeError, TypeError) as error:
         raise DataError(
-            f"a query is a path, bytes, a PIL image, pixels (H, W, 3) uint8, a vector of floats or the id of an item; "
-            f"got {type(picture).__name__} of shape {array.shape}, {array.dtype}"
-        )
-    return array
+            "a query is a path, bytes, a PIL image, pixels (H, W, 3) uint8, a vector of floats or the id of an item; "
+            f"{error}"
+        ) from error
 
 
 def encoder(index: Index) -> Encoder:
@@ -104,16 +87,31 @@ def encoder(index: Index) -> Encoder:
     def encode(paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
         from secondsight.embed import embed
 
+        numbers, causes = np.arange(len(paths)), {}
         try:
-            found = embed(index.model(), ImageSet("files", Path("/"), tuple(paths)), device=index.device)
-        except DataError as error:
-            if "none of the" not in str(error):
-                raise
-            return (
-                np.zeros((0, index.dim), np.float32),
-                np.zeros(0, np.int64),
-                dict.fromkeys(range(len(paths)), "cannot be decoded"),
-            )
-        return found.vectors, found.indices, {f.index: f.cause for f in found.failures}
+            found = embed(index.model(), ImageSet("files", Path(os.sep), tuple(paths)), device=index.device)
+        except DataError:
+            # `embed` takes a first batch of which nothing can be read for a mistake; here it is some broken files.
+            causes = _causes(paths)
+            numbers = np.array([i for i in numbers if i not in causes], np.int64)
+            if not len(numbers) or not causes:
+                if not causes:
+                    raise
+                return np.zeros((0, index.dim), np.float32), numbers, causes
+            good = ImageSet("files", Path(os.sep), tuple(str(paths[i]) for i in numbers))
+            found = embed(index.model(), good, device=index.device)
+        causes |= {int(numbers[f.index]): f.cause for f in found.failures}
+        return found.vectors, numbers[found.indices], causes
 
     return encode
+
+
+def _causes(paths: Sequence[str]) -> dict[int, str]:
+    """Why files cannot be decoded, by their number."""
+    causes = {}
+    for i, path in enumerate(paths):
+        try:
+            decode(path)
+        except DecodeError as error:
+            causes[i] = error.cause
+    return causes

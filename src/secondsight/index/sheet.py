@@ -11,8 +11,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from secondsight import files
 from secondsight.data.loading.decode import DecodeError
+from secondsight.data.loading.thumbnail import thumbnail
 from secondsight.index.hits import Hits
-from secondsight.index.thumbnails import draw
 
 CELL, GAP, TEXT, EDGE = 150, 12, 30, 24
 INK, FAINT, PAPER, MATCH, QUIET = "#1f2933", "#7b8794", "#ffffff", "#2f9e44", "#cbd2d9"
@@ -74,7 +74,7 @@ def _small(picture: Any) -> Image.Image | None:
     if picture is None:
         return None
     try:
-        return Image.open(io.BytesIO(draw(picture, CELL)))
+        return Image.open(io.BytesIO(thumbnail(picture, CELL)))
     except DecodeError:
         return None
 

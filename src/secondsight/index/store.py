@@ -18,7 +18,6 @@ from typing import Any
 import filelock
 import numpy as np
 
-from secondsight import files
 from secondsight.errors import DataError
 from secondsight.index import segments
 from secondsight.index.catalogue import Catalogue, fact, set_fact, stored
@@ -197,9 +196,6 @@ class Store:
     def fact(self, key: str, default: Any = None) -> Any:
         with self.catalogue.reading() as database:
             return fact(database, key, default)
-
-    def write_file(self, name: str, content: bytes) -> None:
-        files.write_bytes(self.folder / name, content)
 
 
 def _next_segment(database: sqlite3.Connection) -> int:

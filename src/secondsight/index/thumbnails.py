@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import io
 from pathlib import Path
 
 from secondsight import files
+from secondsight.data.loading.thumbnail import thumbnail as small
 from secondsight.errors import DataError
 from secondsight.index.hits import Item
 
@@ -20,20 +20,8 @@ def thumbnail(folder: Path, item: Item, side: int) -> bytes:
         return kept.read_bytes()
     if item.path is None:
         raise DataError(f"item {item.id} came as a vector without a picture")
-    made = draw(item.path, side)
-    with contextlib.suppress(OSError):  # a read-only index has no thumbnails, it just draws them again
-        files.write_bytes(kept, made)
+    made = small(item.path, side)
+    # A read-only index has no thumbnails, it just draws them again.
+    with contextlib.suppress(OSError), files.replacing(kept) as temporary:
+        temporary.write_bytes(made)
     return made
-
-
-def draw(path: str | Path | bytes, side: int) -> bytes:
-    """A JPEG with ``side`` pixels along its longer side."""
-    from PIL import Image
-
-    from secondsight.data.loading.decode import decode
-
-    picture = Image.fromarray(decode(path, target=side))
-    picture.thumbnail((side, side))
-    out = io.BytesIO()
-    picture.save(out, "JPEG", quality=85)
-    return out.getvalue()
