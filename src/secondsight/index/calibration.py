@@ -7,9 +7,13 @@ With labels, pairs of items say how often a pair this similar is of one class,
 made monotone (isotonic regression, pool adjacent violators: Ayer et al. 1955). How far off it is, is measured on
 classes that it was not fitted on.
 
-Without labels nobody knows what a match is, but chance can be described: two pictures drawn at random are hardly ever
-matches, so their scores are what similarity looks like without a reason. Matches that are among them only make the
-upper tail heavier, so the null distribution is taken from the lower half, which they cannot reach, and mirrored.
+Without labels nobody knows what a match is, but the collection's own pairs say how often pictures are so similar: with
+t(s) the share of pairs with a score of s or more, a query meets e(s) = n·t(s) pictures of that similarity in any case.
+If one of them is the match that was looked for, a hit is it with a chance of
+
+    1 / (1 + e(s)).
+
+That is careful where a collection has many pictures of each subject, for these are among its pairs.
 """
 
 from __future__ import annotations
@@ -22,12 +26,12 @@ import numpy as np
 QUERIES, GALLERY = 1000, 20_000
 """Items that are compared to learn from: every one of the first with every one of the second."""
 
-RANDOM = 200_000
-"""Pairs drawn at random to learn what chance looks like."""
-
 BINS = 400
 LIKELY = 0.5
 """With labels: a hit is shown as a match if it is more likely one than not."""
+
+EXPECTED = 3.0
+"""Without labels: a hit is shown as a match if a query meets no more than so many pictures that are as similar."""
 
 
 @dataclass(frozen=True)
@@ -147,35 +151,21 @@ def _error(vectors: np.ndarray, codes: np.ndarray, queries: np.ndarray, rng: np.
 
 
 def from_chance(vectors: np.ndarray, count: int, *, seed: int = 0) -> Calibration | None:
-    """How likely it is that chance has no part in a score, among ``count`` items like ``vectors`` (n, dim).
-
-    With t(s) the share of unrelated pairs at least as similar as s, a query meets n·t(s) items of that similarity by
-    chance, and none of them with probability exp(−n·t(s)).
-    """
-    from scipy.stats import norm
-
+    """How likely a hit is the match, if there is one, among ``count`` items like ``vectors`` (n, dim); see above."""
     if len(vectors) < 20:
         return None
-    middle, spread = chance(vectors, seed=seed)
-    x = np.linspace(-1, 1, 2 * BINS + 1)
-    p = np.exp(-count * norm.sf((x - middle) / spread))
-    above = np.flatnonzero(p >= LIKELY)
+    rng = np.random.default_rng(seed)
+    vectors = vectors[np.sort(rng.permutation(len(vectors))[:GALLERY])]
+    queries = rng.permutation(len(vectors))[:QUERIES]
+    pairs = Pairs.count(vectors, np.arange(len(vectors)), queries)
+    total = pairs.other.sum()
+    expected = count * np.cumsum(pairs.other[::-1])[::-1] / total  # at the lower edge of each bin
+    above = np.flatnonzero(expected <= EXPECTED)
     return Calibration(
         "chance",
-        tuple(np.round(x, 5).tolist()),
-        tuple(np.round(p, 6).tolist()),
-        float(x[above[0]]) if len(above) else 1.01,
-        "how likely it is that no picture of this collection would be so similar by chance",
-        RANDOM,
+        tuple(np.round(pairs.edges[:-1], 5).tolist()),
+        tuple(np.round(1 / (1 + expected), 6).tolist()),
+        float(pairs.edges[above[0]]) if len(above) else 1.01,
+        "if one picture here is what was looked for: how likely it is this one and not another that is as similar",
+        int(total),
     )
-
-
-def chance(vectors: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
-    """The middle and the spread of the cosines of pairs that have nothing to do with each other."""
-    rng = np.random.default_rng(seed)
-    a = rng.integers(0, len(vectors), RANDOM)
-    b = (a + rng.integers(1, max(2, len(vectors)), RANDOM)) % len(vectors)  # never itself
-    parts = zip(np.array_split(a, 100), np.array_split(b, 100), strict=True)
-    scores = np.concatenate([np.einsum("ij,ij->i", vectors[i], vectors[j]) for i, j in parts])
-    middle = float(np.median(scores))
-    return middle, max(float(np.sqrt(np.square(scores[scores <= middle] - middle).mean())), 1e-6)

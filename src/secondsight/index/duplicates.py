@@ -29,9 +29,6 @@ TIERS = ("bytes", "picture", "subject")
 NEIGHBOURS = 8
 """Nearest neighbours that every item asks for."""
 
-RARE = 4.0
-"""Pairs this many spreads above what chance gives are worth laying over each other."""
-
 _BATCH = 512
 
 
@@ -56,7 +53,7 @@ def duplicates(
     Args:
         tiers: Which of ``TIERS``.
         subject: Cosine from which two pictures show the same subject; None for the collection's own cut.
-        similar: Cosine from which two pictures are compared pixel by pixel; None: from where chance hardly reaches.
+        similar: Cosine from which two pictures are compared pixel by pixel; None: one that few pairs reach.
     """
     wanted = [tier for tier in TIERS if tier in set(tiers)]
     with index.store.reading() as (database, snapshot):
@@ -90,12 +87,11 @@ def _subject(index: Index, given: float | None) -> float:
 
 
 def _rare(snapshot: Snapshot) -> float:
-    """A cosine that pictures which have nothing to do with each other hardly reach, in this collection."""
-    some = np.random.default_rng(0).permutation(np.flatnonzero(snapshot.alive))[: calibration.GALLERY]
-    if len(some) < 2:
-        return 1.0
-    middle, spread = calibration.chance(snapshot.vectors(np.sort(some)))
-    return min(middle + RARE * spread, 0.9)
+    """A cosine that few pairs of this collection reach; −1 where there are so few items that all can be compared."""
+    alive = np.flatnonzero(snapshot.alive)
+    some = np.random.default_rng(0).permutation(alive)[: calibration.GALLERY]
+    known = calibration.from_chance(snapshot.vectors(np.sort(some)), len(alive))
+    return -1.0 if known is None else min(known.cut, 0.9)
 
 
 def _pairs(index: Index, ids: np.ndarray, cut: float, skip: set[int]) -> list[tuple[int, int, float]]:
