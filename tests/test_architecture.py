@@ -29,6 +29,8 @@ ROOMS = {
     "comparison": {"pooling", "model", "train"},
     "reproduce": {"model", "train", "evaluate"},
     "demo": {"model", "train"},
+    "fit": {"model", "data", "embed"},
+    "index": {"model", "data", "embed"},
     "cli": {"*"},
 }
 """Room → the rooms that it may import, in the order in which an image passes through them."""

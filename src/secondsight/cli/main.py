@@ -12,19 +12,25 @@ from typer.core import TyperGroup
 
 from secondsight.cli import (
     backbones,
+    check,
     codewords,
     compare,
     compress,
     data,
     demo,
+    duplicates,
     embed,
     evaluate,
     explain,
+    index,
+    info,
     losses,
     poolings,
     recipes,
     reproduce,
+    search,
     train,
+    update,
 )
 from secondsight.cli.trouble import report
 from secondsight.errors import DataError
@@ -61,6 +67,12 @@ app.command("demo")(demo.demo)
 app.command("embed")(embed.embed)
 app.command("evaluate")(evaluate.evaluate)
 app.command("explain")(explain.explain)
+app.command("index")(index.index)
+app.command("update")(update.update)
+app.command("search")(search.search)
+app.command("duplicates")(duplicates.duplicates)
+app.command("info")(info.info)
+app.command("check")(check.check)
 app.command("losses")(losses.losses)
 app.command("train")(train.train)
 app.command("recipes")(recipes.recipes)

@@ -1,0 +1,78 @@
+"""``secondsight duplicates``: pictures of an index that are the same, in three ways of being the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from secondsight.errors import ConfigError, UnknownName
+from secondsight.terminal import console as terminal
+from secondsight.terminal import marked, print_json
+
+MEANING = {
+    "bytes": "the same file",
+    "picture": "the same picture: resized, re-encoded, mirrored or cropped",
+    "subject": "the same subject",
+}
+
+
+def duplicates(
+    path: Path = typer.Argument(help="An index."),
+    tier: list[str] = typer.Option(
+        None, help="bytes, picture or subject; may be repeated. Default: bytes and picture."
+    ),
+    subject: float = typer.Option(
+        None, help="Cosine from which two pictures show one subject; default: the index's cut."
+    ),
+    dismiss: str = typer.Option(None, help="Ids with commas between: these are no duplicates; remembered from now on."),
+    most: int = typer.Option(20, min=1, help="Groups of each kind to print; --json prints all."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON instead of text."),
+) -> None:
+    """Find pictures that are there more than once.
+
+    [bold]secondsight duplicates photos.index[/] prints groups: the same bytes, then the same picture again (resized,
+    re-encoded, mirrored, cropped). [bold]--tier subject[/] adds pictures that show the same thing.
+    [bold]secondsight duplicates photos.index --dismiss 17,23[/] says that these two are no duplicates.
+    """
+    from secondsight import index as room
+
+    found = room.open(path)
+    console = terminal(highlight=False)
+    if dismiss is not None:
+        ids = _ids(dismiss)
+        for number in ids:
+            found.item(number)
+        found.dismiss(ids)
+        console.print(f"remembered: {', '.join(map(str, ids))} are no duplicates of each other")
+        return
+    for name in tier or []:
+        if name not in MEANING:
+            raise UnknownName("tier", name, MEANING)
+    groups = found.duplicates(tier or ["bytes", "picture"], subject=subject)
+    if as_json:
+        rows = [
+            {"tier": g.tier, "score": g.score, "items": [{"id": i, "path": found.item(i).path} for i in g.ids]}
+            for g in groups
+        ]
+        print_json(rows)
+        return
+    for name in dict.fromkeys(tier or ["bytes", "picture"]):
+        mine = [group for group in groups if group.tier == name]
+        extra = sum(len(group.ids) - 1 for group in mine)
+        console.print(f"[bold]{MEANING[name]}[/]: {len(mine):,} groups, {extra:,} pictures too many")
+        for group in mine[:most]:
+            console.print(
+                f"  {len(group.ids)} pictures" + (f", cosine from {group.score:.3f}" if name != "bytes" else "")
+            )
+            for number in group.ids:
+                console.print(f"    {number:>8}  {marked(found.item(number).path or '')}", soft_wrap=True)
+        if len(mine) > most:
+            console.print(f"  … and {len(mine) - most:,} groups more")
+
+
+def _ids(text: str) -> list[int]:
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"--dismiss {text!r}: ids with commas between them, such as 17,23") from None

@@ -1,0 +1,152 @@
+"""``secondsight index``: a folder of pictures becomes a collection that can be searched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+
+from secondsight.errors import ConfigError
+from secondsight.terminal import console as terminal
+from secondsight.terminal import marked
+
+if TYPE_CHECKING:
+    from secondsight.index import Growth, Index
+    from secondsight.model import Embedder
+
+
+def index(
+    data: list[str] = typer.Argument(help="Folders, tables (CSV, Parquet) or NAME:PATH."),
+    out: Path = typer.Option(None, "--out", "-o", help="Where the index goes; default: the folder's name + .index."),
+    model: str = typer.Option(
+        None,
+        help="A saved model or run directory, or 'average' for the published network's features as they are. Default: "
+        "JCF fitted to these very images, without labels.",
+    ),
+    backbone: str = typer.Option("efficientnet-lite0", help="Without a saved model: the published network."),
+    weights: str = typer.Option("default", help="Of the network: a file, 'default', or 'random'."),
+    size: int = typer.Option(None, min=16, help="Without a saved model: pixels a side."),
+    fit_images: int = typer.Option(1024, min=8, help="Pictures that the pooling is fitted to."),
+    dtype: str = typer.Option("float16", help="How vectors are stored: float16 or float32."),
+    memory: str = typer.Option(
+        None, help="What a search may hold in memory, such as 4GB; default: half of what there is."
+    ),
+    recall: float = typer.Option(
+        None,
+        min=0.0,
+        max=1.0,
+        help="Share of the true nearest that a search must find on average, where it is not exact.",
+    ),
+    structure: str = typer.Option(
+        None, help="exact, ivf-sq8, bits, ivf-pq or hnsw; default: chosen by size and memory."
+    ),
+    engine: str = typer.Option(None, help="milvus://HOST:PORT/COLLECTION: search there instead of in this process."),
+    labels: bool = typer.Option(
+        None,
+        "--labels/--no-labels",
+        help="Whether a folder's subfolders are classes; default: if no picture is beside.",
+    ),
+    device: str = typer.Option(None, help="cpu, cuda …; default: cuda where there is one."),
+) -> None:
+    """Make a folder of pictures searchable. No labels and no training are needed.
+
+    [bold]secondsight index ./photos[/] fits JCF to the pictures themselves, embeds them, and writes photos.index.
+    [bold]secondsight index ./photos --model runs/birds/best -o birds.index[/] uses a model that you trained.
+
+    The index holds a copy of the model. Run the same command again after an interruption: it goes on from where it was;
+    later, [bold]secondsight update[/] follows what changes on the disk.
+    """
+    console = terminal(highlight=False)
+    target = out or Path(Path(data[0].rstrip("/").rpartition(":")[2]).name + ".index")
+    import secondsight.index as room
+    from secondsight.index.catalogue import FILE
+    from secondsight.index.structures import parse_bytes
+
+    if (target / FILE).exists():
+        if model not in (None, "average"):
+            raise ConfigError(
+                f"{target} is there and keeps its model; choose another place with -o, or leave out --model"
+            )
+        console.print(f"{marked(target)} is there already: bringing it up to date with its own model")
+        found = room.open(target, device=_device(device))
+    else:
+        chosen, words = _model(data, model, backbone, weights, size, fit_images, _device(device))
+        console.print(f"model: {marked(words)}")
+        found = room.create(target, chosen, dtype=dtype, device=_device(device), origin=words)
+    wish = {
+        "memory": parse_bytes(memory) if memory else None,
+        "recall": recall,
+        "structure": structure,
+        "engine": engine,
+    }
+    if any(value is not None for value in wish.values()):
+        found.wish(**wish)
+    for spec in data:
+        report(console, found.add(spec, labelled=labels), found)
+    say_engine(console, found)
+
+
+def _model(
+    data: list[str], name: str | None, backbone: str, weights: str, size: int | None, count: int, device: str
+) -> tuple[Embedder, str]:
+    if name not in (None, "average"):
+        from secondsight.model import open_model
+
+        return open_model(name, weights=weights), name
+    from secondsight.data.imageset import ImageSet
+    from secondsight.fit import fit_to
+    from secondsight.index import scan
+
+    spec, kind = scan.absolute(data[0])
+    root = scan.Root(-1, spec, kind, False)
+    files = sorted(scan.look(root).files)
+    if not files:
+        from secondsight.errors import DataError
+
+        raise DataError(f"{data[0]}: no images here (looked for .jpg, .png, .webp and others, in every folder below)")
+    images = ImageSet("images", Path(root.base), tuple(files))
+    pooling = name or "jcf-32-8"
+    model = fit_to(images, pooling, backbone=backbone, weights=weights, size=size, count=count, device=device)
+    if pooling == "average":
+        return model, f"{backbone}, its features averaged as they are; nothing fitted"
+    seen = min(count, len(files))
+    return model, f"{backbone} with {pooling} fitted to {seen:,} of these pictures; no labels, no training"
+
+
+def report(console: Console, growth: Growth, index: Index) -> None:
+    """What was done, what was set aside, and what to do next."""
+    console.print(f"{marked(index.path)}: {growth.text()}; {len(index):,} pictures, {index.dim} numbers each")
+    for file, cause in list(growth.failures.items())[:5]:
+        console.print(f"  set aside: {marked(file)}: {marked(cause)}", style="yellow", soft_wrap=True)
+    if len(growth.failures) > 5:
+        console.print(f"  … and {len(growth.failures) - 5:,} more", style="yellow")
+    for folder in growth.unlisted:
+        console.print(f"  cannot be listed, kept as it was: {marked(folder)}", style="yellow", soft_wrap=True)
+
+
+def say_engine(console: Console, index: Index) -> None:
+    """What answers searches, why, and how good it is."""
+    engine = index.info()["engine"]
+    if engine["structure"] == "exact":
+        console.print("searches compare every vector: exact")
+        return
+    recall = engine["recall"]
+    if engine["structure"] == "milvus":
+        console.print(f"searches: {marked(engine['address'])}, {engine['factory']}", soft_wrap=True)
+        return
+    console.print(f"searches: {engine['structure']} ({engine['factory']}): {engine['reason']}", soft_wrap=True)
+    console.print(
+        f"recall@{recall['k']} on {recall['queries']} vectors kept apart: {recall['mean']:.3f} on average, "
+        f"{recall['worst percentile']:.2f} in the worst percentile (asked for: {recall['goal']})",
+        soft_wrap=True,
+    )
+
+
+def _device(name: str | None) -> str:
+    if name:
+        return name
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,0 +1,118 @@
+"""``secondsight search``: which pictures of an index are most like this one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.table import Table
+
+from secondsight.errors import ConfigError
+from secondsight.terminal import console as terminal
+from secondsight.terminal import marked, print_json
+
+if TYPE_CHECKING:
+    from secondsight.index import Hits, Index
+
+
+def search(
+    path: Path = typer.Argument(help="An index."),
+    queries: list[str] = typer.Argument(None, help="Pictures to look for, or ids of items: each gets its own answer."),
+    k: int = typer.Option(10, "-k", min=1, help="Hits for each query."),
+    where: list[str] = typer.Option(
+        None, help="Only items for which this holds: label=heron, year>=2010, path=2024/*; may be repeated."
+    ),
+    like: list[str] = typer.Option(None, help="An example of what is wanted, a file or an id; may be repeated."),
+    unlike: list[str] = typer.Option(None, help="An example of what is not wanted; may be repeated."),
+    sheet: Path = typer.Option(None, help="Write a contact sheet (PNG) of queries and hits."),
+    exact: bool = typer.Option(False, "--exact", help="Compare with every vector, whatever engine there is."),
+    rerank: str = typer.Option(None, help="A second look at the first answers: alpha-qe or k-reciprocal."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
+    device: str = typer.Option("cpu", help="Where the model runs."),
+) -> None:
+    """Find the pictures of an index that are most like yours.
+
+    [bold]secondsight search photos.index a.jpg b.jpg -k 10 --where label=heron --sheet out.png[/]
+    [bold]secondsight search photos.index --like 17 --like a.jpg --unlike b.jpg[/] gives one answer to several examples.
+
+    Scores are cosines: 1 is the same picture. The probability says what that means in this index (see
+    [bold]secondsight info[/]); what is below its cut is no match, and is shown dimmed.
+    """
+    from secondsight import index as room
+    from secondsight.index.filters import parsed
+
+    if bool(queries) == bool(like or unlike):
+        raise ConfigError("give pictures to look for, or examples with --like and --unlike: one of both")
+    found, condition = room.open(path, device=device), parsed(where or [])
+    if queries:
+        asked = [_query(found, text) for text in queries]
+        hits = found.search(asked, k, where=condition, exact=exact, rerank=rerank)
+        names = [(text, _picture(found, one)) for text, one in zip(queries, asked, strict=True)]
+    else:
+        likes = [_query(found, text) for text in like or []]
+        hits = found.like(likes, [_query(found, text) for text in unlike or []], k, where=condition)
+        text = " ".join([*(f"+{t}" for t in like or []), *(f"−{t}" for t in unlike or [])])
+        names = [(text, _picture(found, likes[0]) if likes else None)]
+    if sheet is not None:
+        from secondsight.index.sheet import contact_sheet
+
+        contact_sheet(names, hits, sheet)
+    if as_json:
+        rows = [{"query": name, "hits": hits.row(i), "why": hits.why[i] or None} for i, (name, _) in enumerate(names)]
+        print_json(rows)
+    else:
+        _print([name for name, _ in names], hits)
+    if sheet is not None:
+        terminal(stderr=True, highlight=False).print(f"contact sheet: {marked(sheet)}", soft_wrap=True)
+
+
+def _query(index: Index, text: str) -> Any:
+    """A file if there is one of that name, otherwise the id of an item."""
+    if os.path.exists(text) or not text.isdigit():
+        return text
+    index.item(int(text))
+    return int(text)
+
+
+def _picture(index: Index, query: Any) -> Any:
+    return index.item(query).path if isinstance(query, int) else query
+
+
+def _print(names: list[str], hits: Hits) -> None:
+    console = terminal(highlight=False)
+    if not console.is_terminal:
+        console = terminal(highlight=False, width=200)
+    for i, name in enumerate(names):
+        table = Table(title=f"like {marked(name)}", title_justify="left", header_style="bold", box=None)
+        labelled, judged = any(hits.labels[i]), not all(p != p for p in hits.probability[i])
+        for column in ("score", *(["probability"] if judged else []), "id"):
+            table.add_column(column, justify="right")
+        for column in (*(["label"] if labelled else []), "path"):
+            table.add_column(column, overflow="fold")
+        for hit in hits.row(i):
+            chance = [f"{100 * hit['probability']:.0f} %"] if judged else []
+            label = [marked(hit["label"] or "")] if labelled else []
+            style = None if hit["match"] else "dim"
+            place = marked(_near(hit["path"] or ""))
+            table.add_row(f"{hit['score']:.3f}", *chance, str(hit["id"]), *label, place, style=style)
+        if hits.row(i):
+            console.print(table)
+        if hits.row(i) and not hits.matches[i].any():
+            console.print("nothing here matches; these are the nearest")
+        if hits.why[i]:
+            console.print(f"{len(hits.row(i))} of {hits.ids.shape[1]} hits: {marked(hits.why[i])}", style="yellow")
+
+
+def _near(path: str) -> str:
+    """From the current folder, where that is shorter."""
+    try:
+        return min(path, os.path.relpath(path), key=len) if path else path
+    except ValueError:  # another drive on Windows
+        return path
+
+
+def _plain(text: str) -> str:
+    """Without control characters, which a file's name may have and a terminal would obey."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

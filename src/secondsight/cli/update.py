@@ -1,0 +1,49 @@
+"""``secondsight update``: an index follows what changed on the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from secondsight.cli.index import report, say_engine
+from secondsight.terminal import console as terminal
+
+
+def update(
+    path: Path = typer.Argument(help="An index."),
+    gone: bool = typer.Option(
+        False, "--gone", help="A folder that is not there any more means that its pictures are gone, too."
+    ),
+    compact: bool = typer.Option(
+        False, "--compact", help="Also rewrite the vectors without those of removed pictures."
+    ),
+    memory: str = typer.Option(None, help="Build what answers searches again, within this much memory: 4GB."),
+    recall: float = typer.Option(None, min=0.0, max=1.0, help="Build it again, and tune it to this recall."),
+    structure: str = typer.Option(None, help="Build it again: exact, ivf-sq8, bits, ivf-pq or hnsw."),
+    engine: str = typer.Option(None, help="Move searches to milvus://HOST:PORT/COLLECTION, or back to faiss."),
+    device: str = typer.Option("cpu", help="Where the model runs."),
+) -> None:
+    """Bring an index up to date with its folders.
+
+    [bold]secondsight update photos.index[/] embeds what is new or changed, renames what moved, and removes what is
+    gone. What has not changed (size and time) is not read. It can be interrupted at any moment.
+    """
+    from secondsight import index as room
+    from secondsight.index.structures import parse_bytes
+
+    found = room.open(path, device=device)
+    grown = found.update(gone=gone)
+    if compact:
+        found.compact()
+    wish = {
+        "memory": parse_bytes(memory) if memory else None,
+        "recall": recall,
+        "structure": structure,
+        "engine": engine,
+    }
+    if any(value is not None for value in wish.values()):
+        found.build(**wish)
+    console = terminal(highlight=False)
+    report(console, grown, found)
+    say_engine(console, found)

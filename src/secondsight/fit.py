@@ -1,0 +1,73 @@
+"""A model for images that nobody has labelled: a published network with a pooling fitted to these very images.
+
+Nothing is trained. The reduction is the principal axes of the images' own local features, the codebook their k-means,
+and the matrix after the pooling whitens what comes out, so that what all of the images share counts less.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from secondsight.data.imageset import ImageSet
+from secondsight.embed import features
+from secondsight.errors import DataError
+from secondsight.model import Embedder, published
+
+IMAGES = 1024
+"""Pictures that are enough to fit to; see docs/searching.md for what fewer and more give."""
+
+
+JCF: dict[str, Any] = {
+    "dim": 512,
+    "reduce": 256,
+    "norm_exponent": 0.0,  # keep the norm of a location: its saliency
+    "pooling_options": {"start": "square", "power": 0.5, "whiten": 0.25, "width": 640},
+}
+"""How JCF is built when it is fitted and not trained; recipes/photos.toml starts from the same."""
+
+
+def fit_to(
+    images: ImageSet,
+    name: str = "jcf-32-8",
+    *,
+    backbone: str = "efficientnet-lite0",
+    weights: str | Path = "default",
+    count: int = IMAGES,
+    size: int | None = None,
+    mirror: bool = False,
+    device: str = "cpu",
+    seed: int = 0,
+) -> Embedder:
+    """An embedder for ``images``, without labels and without training.
+
+    Args:
+        images: Pictures of the kind that will be searched; a sample of ``count``, spread over them, is looked at.
+        name: ``"jcf-32-8"`` or another pooling, fitted; ``"average"`` for the network's features averaged.
+        backbone, weights: The published network.
+        count: Images to fit to.
+        size: Pixels a side; None for the network's own.
+        mirror: Embed each image together with its mirror image, in twice the time.
+        device: Where the network runs.
+        seed: Of the k-means and of what else is random.
+    """
+    torch.manual_seed(seed)
+    if name == "average":
+        return published(backbone, weights=str(weights), size=size, mirror=mirror).to(device)
+    options = JCF if name.startswith("jcf") else {"dim": 512, "reduce": 256}
+    model = Embedder.build(
+        backbone=backbone,
+        weights=weights,
+        pooling=name,
+        size=size,
+        mirror=mirror,
+        transform="resize-crop",
+        **options,
+    )
+    found = features(model.to(device).eval(), images, count=min(count, len(images)), device=device)
+    if not found:
+        raise DataError(f"{images.root}: none of the images tried can be read; there is nothing to fit to")
+    model.fit(found, grid=model.backbone.grid(model.size, model.size), seed=seed)
+    return model.eval()

@@ -1,0 +1,226 @@
+"""How a search is answered: filter, candidates from an engine, exact scores, and why there are fewer than k."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from secondsight.errors import ConfigError, UnknownName
+from secondsight.index.approximate import load
+from secondsight.index.calibration import Calibration
+from secondsight.index.catalogue import fact, restored
+from secondsight.index.exact import Best, Exact, ordered, rescored, scan
+from secondsight.index.filters import Where, compiled
+from secondsight.index.hits import Hits
+from secondsight.index.milvus import Milvus
+from secondsight.index.rerank import FIRST, expanded, k_reciprocal
+from secondsight.index.snapshot import Snapshot
+from secondsight.index.store import Store
+
+SCANNED = 20_000_000
+"""Numbers (vectors × dimension) that are compared one by one rather than through an engine's filter: ~10 ms."""
+
+
+EXPANDED = 5
+"""Nearest items that a query is expanded by."""
+
+
+class Engine(Protocol):
+    """Whoever proposes candidates: ``Approximate`` (faiss) and ``Milvus``. Their scores are not used."""
+
+    @property
+    def last(self) -> int:
+        """The largest id that it may know; later items are compared one by one."""
+        ...
+
+    def search(self, queries: np.ndarray, k: int, snapshot: Snapshot, allowed: np.ndarray | None = None) -> Best:
+        """Candidates for the k best of each query (q, dim): living items; ``allowed``: of these ids, ascending."""
+        ...
+
+
+class Searcher:
+    """Answers queries about a store; several threads may ask at once."""
+
+    def __init__(self, store: Store):
+        self.store = store
+        self._exact: Exact | None = None
+        self._engine: Engine | None = None
+        self._number: int | None = None
+        self._lock = threading.Lock()
+
+    def search(
+        self,
+        queries: np.ndarray,
+        k: int,
+        *,
+        where: Where | None = None,
+        leave_out: Sequence[Sequence[int]] = (),
+        exact: bool = False,
+        rerank: str | None = None,
+    ) -> Hits:
+        """The k best items of each row of ``queries`` (q, dim); query i leaves out the items ``leave_out[i]``."""
+        if k < 1:
+            raise ConfigError(f"k is how many hits are wanted, 1 or more; got {k}")
+        with self.store.reading() as (database, snapshot):
+            allowed = None
+            if where:
+                passing = np.array(compiled(where, database).ids(database), np.int64)
+                allowed = snapshot.positions(passing)
+            count = len(snapshot) if allowed is None else len(allowed)
+            out = [list(ids) for ids in leave_out] or [[] for _ in queries]
+            if rerank not in (None, "alpha-qe", "k-reciprocal"):
+                raise UnknownName("re-ranking of a search", rerank, ["alpha-qe", "k-reciprocal"])
+            extra = max((len(ids) for ids in out), default=0)
+
+            def found(queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+                best = self._candidates(database, queries, min(count, k + extra), snapshot, allowed, exact)
+                return self._judged(queries, best, out, snapshot, k)
+
+            if rerank == "alpha-qe":
+                queries = _expanded(queries, *found(queries, EXPANDED), snapshot)
+            scores, ids = found(queries, k if rerank != "k-reciprocal" else max(k, FIRST))
+            if rerank == "k-reciprocal":
+                scores, ids = _reciprocal(queries, scores, ids, snapshot, k)
+            return self._hits(database, scores, ids, k, count, out, where, snapshot)
+
+    def _candidates(
+        self,
+        database: sqlite3.Connection,
+        queries: np.ndarray,
+        count: int,
+        snapshot: Snapshot,
+        allowed: np.ndarray | None,
+        exact: bool,
+    ) -> Best:
+        """At least the ``count`` best; an engine may give more, to be judged by their exact scores."""
+        if count == 0:
+            return Best.empty(len(queries), 0)
+        if allowed is not None and len(allowed) * snapshot.dim <= SCANNED:
+            return scan(queries, count, snapshot, allowed)
+        engine, rest = self._engines(database, snapshot)
+        if engine is None:
+            return rest.search(queries, count, allowed)
+        if exact:
+            return scan(queries, count, snapshot, np.flatnonzero(snapshot.alive) if allowed is None else allowed)
+        best = engine.search(queries, count, snapshot, None if allowed is None else snapshot.ids[allowed])
+        late = rest.search(queries, count, allowed)
+        found = Best(
+            best.k + late.k, np.concatenate([best.scores, late.scores], 1), np.concatenate([best.ids, late.ids], 1)
+        )
+        # A search through few cells may miss what a filter leaves: then everything that passes is compared.
+        short = np.flatnonzero((found.ids >= 0).sum(1) < count)
+        if len(short):
+            every = scan(
+                queries[short], count, snapshot, np.flatnonzero(snapshot.alive) if allowed is None else allowed
+            )
+            found.ids[short] = -1
+            found.ids[short, : every.k] = every.ids
+        return found
+
+    def _engines(self, database: sqlite3.Connection, snapshot: Snapshot) -> tuple[Engine | None, Exact]:
+        """The structure that the catalogue names, and what compares the items that came after it one by one."""
+        facts = fact(database, "engine", {})
+        with self._lock:
+            if facts.get("number") != self._number:
+                self._engine = _opened(facts, self.store)
+                self._number = facts.get("number")
+            first = 0 if self._engine is None else self._engine.last + 1
+            if self._exact is None or self._exact.snapshot is not snapshot or self._exact.first != first:
+                self._exact = (self._exact or Exact(snapshot)).refreshed(snapshot, first)
+            return self._engine, self._exact
+
+    def neighbours(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and ids (q, k) of the k best, and nothing else: for whoever asks about every item."""
+        with self.store.reading() as (database, snapshot):
+            best = self._candidates(database, queries, min(k, len(snapshot)), snapshot, None, False)
+            return self._judged(queries, best, [[] for _ in queries], snapshot, k)
+
+    @staticmethod
+    def _judged(
+        queries: np.ndarray, best: Best, out: list[list[int]], snapshot: Snapshot, k: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        ids = best.ids.copy()
+        for row, gone in zip(ids, out, strict=True):
+            row[np.isin(row, gone)] = -1
+        scores = rescored(queries, ids, snapshot)
+        ids[np.isneginf(scores)] = np.iinfo(np.int64).max  # last among equals
+        scores, ids = ordered(scores, ids, k)
+        ids[np.isneginf(scores)] = -1
+        return scores, ids
+
+    def _hits(self, database, scores, ids, k, count, out, where, snapshot) -> Hits:
+        q = len(ids)
+        full = np.full((q, k), -1, np.int64)
+        full[:, : ids.shape[1]] = ids
+        cosines = np.full((q, k), np.nan, np.float32)
+        cosines[:, : ids.shape[1]] = np.where(ids >= 0, np.clip(scores, -1, 1), np.nan)
+        paths, labels = np.full((q, k), None, object), np.full((q, k), None, object)
+        bases = {
+            number: (restored(spec), kind)
+            for number, spec, kind in database.execute("SELECT id, spec, kind FROM roots")
+        }
+        for number in np.unique(full[full >= 0]).tolist():
+            root, path, label = database.execute(
+                "SELECT root, path, label FROM items WHERE id = ?", (number,)
+            ).fetchone()
+            there = full == number
+            paths[there] = _place(bases, root, restored(path))
+            labels[there] = restored(label)
+        given = fact(database, "calibration")
+        known = None if not given else Calibration.from_dict(given)
+        chance = np.full((q, k), np.nan, np.float32) if known is None else known(cosines)
+        matches = (full >= 0) & (True if known is None else np.nan_to_num(cosines, nan=-2.0) >= known.cut)
+        why = tuple(
+            _why(int((row >= 0).sum()), k, count, len(gone), where, len(snapshot))
+            for row, gone in zip(full, out, strict=True)
+        )
+        return Hits(full, cosines, paths, labels, chance, matches, why, "" if known is None else known.meaning)
+
+
+def _opened(facts: dict[str, Any], store: Store) -> Engine | None:
+    """The engine that the catalogue describes; None: every vector is compared."""
+    if "address" in facts:
+        return Milvus(facts["address"], facts["last"])
+    return load(store.folder / facts["folder"]) if "folder" in facts else None
+
+
+def _expanded(queries: np.ndarray, scores: np.ndarray, ids: np.ndarray, snapshot: Snapshot) -> np.ndarray:
+    near = np.zeros((*ids.shape, snapshot.dim), np.float32)
+    near[ids >= 0] = snapshot.vectors(snapshot.positions(ids[ids >= 0]))
+    return expanded(queries, near, np.where(ids >= 0, scores, 0.0))
+
+
+def _reciprocal(
+    queries: np.ndarray, scores: np.ndarray, ids: np.ndarray, snapshot: Snapshot, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    for query, score, row in zip(queries, scores, ids, strict=True):
+        there = np.flatnonzero(row >= 0)[:FIRST]
+        if len(there):
+            order = there[k_reciprocal(query, snapshot.vectors(snapshot.positions(row[there])))]
+            row[there], score[there] = row[order], score[order]
+    return scores[:, :k], ids[:, :k]
+
+
+def _place(bases: dict, root: int | None, path: str | None) -> str | None:
+    from secondsight.index.scan import Root
+
+    if root is None or path is None:
+        return path
+    spec, kind = bases[root]
+    return Root(root, spec, kind, False).file(path)
+
+
+def _why(found: int, k: int, count: int, left_out: int, where: Where | None, total: int) -> str:
+    """Why there are fewer than k hits; nothing to say when there are k."""
+    if found >= k:
+        return ""
+    if total == 0:
+        return "the index is empty"
+    if where and count == 0:
+        return f"no item passes the filter {dict(where)}"
+    held = f"{count:,} of {total:,} items pass the filter" if where else f"the index has {total:,} items"
+    return held + (f", {left_out} of them the examples themselves" if left_out else "")

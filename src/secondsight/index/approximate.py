@@ -1,0 +1,216 @@
+"""An engine of faiss: candidates from a structure that can be thrown away and built again from the vectors."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+
+from secondsight import files
+from secondsight.errors import DataError
+from secondsight.index.exact import Best, bitmap, rescored, scan
+from secondsight.index.snapshot import Snapshot
+from secondsight.index.structures import Structure
+
+FOLDER = "engine"
+HELD_OUT = 400
+"""Vectors that are kept apart while the search is tuned: half to tune it on, half to say how good it is."""
+
+_PIECE = 65536
+
+
+@dataclass(frozen=True, eq=False)
+class Approximate:
+    """A faiss index over the items ``ids``, and how it is asked."""
+
+    index: faiss.Index
+    ids: np.ndarray  # (m,) int64: the item of every row of the index
+    facts: dict[str, Any]
+
+    @property
+    def last(self) -> int:
+        """The largest id it may cover; later items are compared one by one."""
+        return self.facts["last"]
+
+    def search(self, queries: np.ndarray, k: int, snapshot: Snapshot, allowed: np.ndarray | None = None) -> Best:
+        """Candidates for the k best: living items it covers; ``allowed``: only these ids, ascending."""
+        mask = self._living(snapshot)
+        if allowed is not None:
+            chosen = np.zeros(len(self.ids), bool)
+            chosen[self.rows(allowed)] = True
+            mask = chosen if mask is None else chosen & mask
+        # Where a filter leaves one in ten, ten times as many cells or nodes must be seen to meet as many that pass.
+        share = 1.0 if mask is None else max(float(mask.mean()), 1e-3)
+        effort = math.ceil(self.facts["effort"] / share)
+        return self._candidates(queries, k * self.facts["candidates"], effort, mask)
+
+    def _living(self, snapshot: Snapshot) -> np.ndarray | None:
+        """Which rows belong to items that live; None for all. Kept for as long as the snapshot stays the same."""
+        kept = self.__dict__.get("_kept")
+        if kept is None or kept[0] != snapshot.generation:
+            gone = self.rows(snapshot.dead)
+            # An item that is in no segment any more is gone, too: it was removed and its segment compacted.
+            gone = np.union1d(gone, np.flatnonzero(~np.isin(self.ids, snapshot.ids)))
+            mask = None
+            if len(gone):
+                mask = np.ones(len(self.ids), bool)
+                mask[gone] = False
+            kept = self.__dict__["_kept"] = snapshot.generation, mask
+        return kept[1]
+
+    @cached_property
+    def _order(self) -> np.ndarray:
+        return np.argsort(self.ids, kind="stable")
+
+    def rows(self, wanted: np.ndarray) -> np.ndarray:
+        """The rows of the items ``wanted``; those it does not cover are left out."""
+        if not len(self.ids) or not len(wanted):
+            return np.zeros(0, np.int64)
+        found = np.searchsorted(self.ids, wanted, sorter=self._order)
+        found = self._order[np.minimum(found, len(self.ids) - 1)]
+        return found[self.ids[found] == wanted]
+
+    def _candidates(self, queries: np.ndarray, count: int, effort: int, mask: np.ndarray | None = None) -> Best:
+        chosen = {} if mask is None else {"sel": bitmap(mask)}
+        if self.facts["structure"] == "hnsw":
+            parameters = faiss.SearchParametersHNSW(efSearch=max(effort, count), **chosen)  # pyright: ignore
+        else:
+            parameters = faiss.SearchParametersIVF(nprobe=effort, **chosen)  # pyright: ignore[reportCallIssue]
+        count = min(count, len(self.ids))
+        scores, rows = self.index.search(np.ascontiguousarray(queries, np.float32), count, params=parameters)
+        there = rows >= 0
+        if mask is not None:  # whatever faiss does with a selector, only allowed ones come out
+            there &= mask[rows]
+        return Best(count, np.where(there, scores, -np.inf), np.where(there, self.ids[rows], -1))
+
+
+def build(
+    snapshot: Snapshot, structure: Structure, *, recall: float, k: int = 10, say: Callable[[str], None] = print
+) -> Approximate:
+    """Build the structure over all living vectors and tune its search to ``recall`` on vectors kept apart."""
+    alive = np.flatnonzero(snapshot.alive)
+    rng = np.random.default_rng(0)
+    apart = np.sort(rng.permutation(len(alive))[: min(HELD_OUT, len(alive) // 10)])
+    rest = np.delete(alive, apart)
+    start = time.monotonic()
+    index = faiss.index_factory(snapshot.dim, structure.factory, faiss.METRIC_INNER_PRODUCT)
+    if not index.is_trained:
+        most = 50 * getattr(index, "nlist", 1000)
+        sample = np.sort(rng.permutation(rest)[:most])
+        index.train(snapshot.stored(sample))
+    _add(index, snapshot, rest)
+    facts: dict[str, Any] = {"structure": structure.name, "factory": structure.factory, "reason": structure.reason}
+    made = Approximate(index, snapshot.ids[rest], facts)
+    queries = snapshot.vectors(alive[apart])
+    facts |= _tuned(made, queries, snapshot, rest, structure, recall, k)
+    _add(index, snapshot, alive[apart])
+    ids = snapshot.ids[np.concatenate([rest, alive[apart]])]
+    facts |= {
+        "last": int(snapshot.ids[-1]),
+        "count": len(ids),
+        "bytes a vector": structure.bytes,
+        "seconds": round(time.monotonic() - start, 1),
+    }
+    say(
+        f"{structure.name} built in {facts['seconds']:.0f} s; recall@{k} {facts['recall']['mean']:.3f}, "
+        f"worst percentile {facts['recall']['worst percentile']:.2f}"
+    )
+    return Approximate(index, ids, facts)
+
+
+def _add(index: faiss.Index, snapshot: Snapshot, positions: np.ndarray) -> None:
+    for start in range(0, len(positions), _PIECE):
+        index.add(snapshot.stored(positions[start : start + _PIECE]))
+
+
+def _tuned(
+    made: Approximate,
+    queries: np.ndarray,
+    snapshot: Snapshot,
+    rest: np.ndarray,
+    structure: Structure,
+    goal: float,
+    k: int,
+) -> dict[str, Any]:
+    """The quickest setting that reaches the goal on half of the queries; how good it is on the other half."""
+    truth = scan(queries, k, snapshot, rest)
+    exact = np.take_along_axis(truth.scores, np.argsort(-truth.scores, axis=1), 1)[:, k - 1 : k]
+    half = max(1, len(queries) // 2)
+    best: tuple[float, int, int] | None = None
+    efforts = _efforts(made)
+    for times in structure.candidates:
+        for effort in efforts:
+            start = time.perf_counter()
+            reached = _recall(made, queries[:half], exact[:half], snapshot, k, times, effort)
+            seconds = time.perf_counter() - start
+            if reached.mean() >= goal:
+                if best is None or seconds < best[0]:
+                    best = seconds, times, effort
+                break
+    _, times, effort = best or (0.0, structure.candidates[-1], efforts[-1])
+    reached = _recall(made, queries[half:], exact[half:], snapshot, k, times, effort)
+    return {
+        "candidates": times,
+        "effort": effort,
+        "recall": {
+            "goal": goal,
+            "k": k,
+            "mean": round(float(reached.mean()), 4),
+            "worst percentile": round(float(np.percentile(reached, 1)), 3),
+            "least": round(float(reached.min()), 3),
+            "queries": len(reached),
+        },
+    }
+
+
+def _recall(
+    made: Approximate, queries: np.ndarray, kth: np.ndarray, snapshot: Snapshot, k: int, times: int, effort: int
+) -> np.ndarray:
+    """The share of the true k best that is found, for each query: how many of those found are as good as the k-th."""
+    found = made._candidates(queries, k * times, effort)
+    scores = -np.sort(-rescored(queries, found.ids, snapshot), axis=1)[:, :k]
+    return (scores >= kth - 1e-6).sum(1) / k
+
+
+def _efforts(made: Approximate) -> list[int]:
+    """Cells to look into, or nodes to keep in view: from little to all that makes sense."""
+    if made.facts["structure"] == "hnsw":
+        return [16, 32, 64, 128, 256, 512, 1024]
+    nlist = faiss.extract_index_ivf(made.index).nlist
+    return [2**i for i in range(nlist.bit_length()) if 2**i <= nlist]
+
+
+def save(made: Approximate, folder: Path) -> None:
+    """Write an engine into ``folder``, which is new; it counts when the catalogue names it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with files.replacing(folder / "structure.faiss") as temporary:
+            faiss.write_index(made.index, str(temporary))
+        with files.replacing(folder / "ids.npy") as temporary, temporary.open("wb") as handle:
+            np.save(handle, made.ids, allow_pickle=False)
+        files.write_text(folder / "facts.json", json.dumps(made.facts))
+    except (OSError, RuntimeError) as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise DataError(f"{folder}: {error}; the index is as it was, without this engine: make room") from error
+
+
+def load(folder: Path) -> Approximate | None:
+    """The engine in ``folder``, mapped into memory; None where it is not whole: it is only a cache."""
+    try:
+        facts = json.loads((folder / "facts.json").read_text("utf-8"))
+        ids = np.load(folder / "ids.npy", allow_pickle=False)
+        index = faiss.read_index(str(folder / "structure.faiss"), faiss.IO_FLAG_MMAP_IFC)
+        if index.ntotal != len(ids):
+            return None
+        return Approximate(index, ids, facts)
+    except (OSError, RuntimeError, ValueError, KeyError):
+        return None

@@ -1,0 +1,171 @@
+"""What a score means: how likely a hit is a match, learned from pairs of the collection itself.
+
+With labels, pairs of items say how often a pair this similar is of one class,
+
+    P(same | s) = (pairs of one class with score s) / (all pairs with score s),
+
+made monotone (isotonic regression, pool adjacent violators: Ayer et al. 1955). How far off it is, is measured on
+classes that it was not fitted on.
+
+Without labels nobody knows what a match is, but the collection's own pairs say how often pictures are so similar: with
+t(s) the share of pairs with a score of s or more, a query meets e(s) = n·t(s) pictures of that similarity in any case.
+If one of them is the match that was looked for, a hit is it with a chance of
+
+    1 / (1 + e(s)).
+
+That is careful where a collection has many pictures of each subject, for these are among its pairs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+QUERIES, GALLERY = 1000, 20_000
+"""Items that are compared to learn from: every one of the first with every one of the second."""
+
+BINS = 400
+LIKELY = 0.5
+"""With labels: a hit is shown as a match if it is more likely one than not."""
+
+EXPECTED = 3.0
+"""Without labels: a hit is shown as a match if a query meets no more than so many pictures that are as similar."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Cosine → probability, as a polygon; and the score below which nothing is shown as a match."""
+
+    kind: str  # "labels" or "chance"
+    scores: tuple[float, ...]  # ascending
+    values: tuple[float, ...]  # ascending, at these scores
+    cut: float
+    meaning: str
+    pairs: int
+    error: float | None = None  # mean difference of what was said and what was so, on classes not fitted on
+
+    def __call__(self, scores: np.ndarray) -> np.ndarray:
+        """(…) cosines → (…) probabilities; NaN stays NaN."""
+        found = np.interp(scores, self.scores, self.values).astype(np.float32)
+        return np.where(np.isnan(scores), np.float32(np.nan), found)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, given: dict[str, Any]) -> Calibration:
+        return cls(**{**given, "scores": tuple(given["scores"]), "values": tuple(given["values"])})
+
+
+def isotonic(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """The non-decreasing values at ascending ``x`` that are nearest to ``y`` in weighted squares."""
+    from scipy.optimize import isotonic_regression
+
+    return isotonic_regression(y, weights=weight, increasing=True).x
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """How many pairs of one class and of two fall into each bin of scores."""
+
+    edges: np.ndarray  # (bins + 1,)
+    same: np.ndarray  # (bins,)
+    other: np.ndarray
+
+    @classmethod
+    def count(cls, vectors: np.ndarray, labels: np.ndarray, queries: np.ndarray) -> Pairs:
+        """Of every row in ``queries`` with every other row of ``vectors`` (n, dim) and ``labels`` (n,)."""
+        edges = np.linspace(-1, 1, BINS + 1)
+        same, other = np.zeros(BINS), np.zeros(BINS)
+        for part in np.array_split(queries, max(1, len(queries) // 100)):
+            scores = vectors[part] @ vectors.T
+            alike = labels[part][:, None] == labels[None]
+            own = np.zeros_like(alike)
+            own[np.arange(len(part)), part] = True
+            bins = np.clip(((scores + 1) * (BINS / 2)).astype(np.int64), 0, BINS - 1)
+            same += np.bincount(bins[alike & ~own], minlength=BINS)
+            other += np.bincount(bins[~alike], minlength=BINS)
+        return cls(edges, same, other)
+
+    @property
+    def middles(self) -> np.ndarray:
+        return (self.edges[:-1] + self.edges[1:]) / 2
+
+    def fitted(self) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and P(same | score) at the bins that have pairs."""
+        total = self.same + self.other
+        used = total > 0
+        return self.middles[used], isotonic(self.middles[used], self.same[used] / total[used], total[used])
+
+
+def from_labels(vectors: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> Calibration | None:
+    """P(same class | cosine) from vectors (n, dim) of unit length and labels (n,).
+
+    None where there is nothing to learn: fewer than two classes, or no class with two items.
+    """
+    classes, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    if len(classes) < 2 or counts.max() < 2:
+        return None
+    rng = np.random.default_rng(seed)
+    chosen = np.sort(rng.permutation(len(vectors))[:GALLERY])
+    vectors, codes = vectors[chosen], codes[chosen]
+    queries = rng.permutation(len(vectors))[:QUERIES]
+    pairs = Pairs.count(vectors, codes, queries)
+    if not pairs.same.sum():
+        return None
+    x, p = pairs.fitted()
+    above = np.flatnonzero(p >= LIKELY)
+    return Calibration(
+        "labels",
+        tuple(np.round(x, 5).tolist()),
+        tuple(np.round(p, 6).tolist()),
+        float(x[above[0]]) if len(above) else 1.01,
+        "how often pictures of this collection that are so similar have the same label",
+        int(pairs.same.sum() + pairs.other.sum()),
+        _error(vectors, codes, queries, rng),
+    )
+
+
+def _error(vectors: np.ndarray, codes: np.ndarray, queries: np.ndarray, rng: np.random.Generator) -> float:
+    """Fitted on the queries of half of the classes, judged on those of the other half, and the other way round: the
+    mean of |said − so| over the pairs that are said to have a chance of 2 % or more.
+    """
+    first = rng.permutation(codes.max() + 1)[: (codes.max() + 1) // 2]
+    half = np.isin(codes[queries], first)
+    off = weight = 0.0
+    for mine, theirs in ((half, ~half), (~half, half)):
+        fitted, judged = (Pairs.count(vectors, codes, queries[m]) for m in (mine, theirs))
+        if not fitted.same.sum() or not judged.same.sum():
+            continue
+        said = np.interp(judged.middles, *fitted.fitted())
+        total = judged.same + judged.other
+        seen = (total > 0) & (said >= 0.02)
+        # Neighbouring bins are joined until each has pairs enough to say something.
+        for group in np.array_split(np.flatnonzero(seen), max(1, min(20, int(seen.sum())))):
+            if total[group].sum():
+                gap = abs((said[group] * total[group]).sum() - judged.same[group].sum())
+                off, weight = off + gap, weight + total[group].sum()
+    return round(off / weight, 4) if weight else float("nan")
+
+
+def from_chance(vectors: np.ndarray, count: int, *, seed: int = 0) -> Calibration | None:
+    """How likely a hit is the match, if there is one, among ``count`` items like ``vectors`` (n, dim); see above."""
+    if len(vectors) < 20:
+        return None
+    rng = np.random.default_rng(seed)
+    vectors = vectors[np.sort(rng.permutation(len(vectors))[:GALLERY])]
+    queries = rng.permutation(len(vectors))[:QUERIES]
+    pairs = Pairs.count(vectors, np.arange(len(vectors)), queries)
+    total = pairs.other.sum()
+    expected = count * np.cumsum(pairs.other[::-1])[::-1] / total  # at the lower edge of each bin
+    above = np.flatnonzero(expected <= EXPECTED)
+    return Calibration(
+        "chance",
+        tuple(np.round(pairs.edges[:-1], 5).tolist()),
+        tuple(np.round(1 / (1 + expected), 6).tolist()),
+        float(pairs.edges[above[0]]) if len(above) else 1.01,
+        "if one picture here is what was looked for: how likely it is this one and not another that is as similar",
+        int(total),
+    )

@@ -1,0 +1,459 @@
+"""``Index``: a collection of pictures that can be searched, added to, and kept in step with the disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from secondsight import files
+from secondsight.data.imageset import ImageSet
+from secondsight.errors import ConfigError, DataError
+from secondsight.index import duplicates, examination, facts, growth, scan, thumbnails, upkeep
+from secondsight.index import engine as engines
+from secondsight.index.answer import Searcher
+from secondsight.index.calibration import Calibration
+from secondsight.index.catalogue import FILE, restored, stored
+from secondsight.index.duplicates import Group
+from secondsight.index.examination import Examination
+from secondsight.index.filters import Where, compiled
+from secondsight.index.growth import Follower, Growth
+from secondsight.index.hits import Hits, Item
+from secondsight.index.queries import Query, encoder, vectors_of
+from secondsight.index.scan import Found, Root
+from secondsight.index.store import Change, Record, Store
+
+if TYPE_CHECKING:
+    from secondsight.model import Embedder
+
+MODEL = "model"
+
+
+class Index:
+    """An index on disk. ``index.create`` and ``index.open`` give one."""
+
+    def __init__(self, path: str | Path, *, device: str = "cpu"):
+        self.path = Path(path)
+        self.device = device
+        self.store = Store(self.path)
+        self.searcher = Searcher(self.store)
+        self._model: Embedder | None = None
+
+    def __len__(self) -> int:
+        with self.store.reading() as (_, snapshot):
+            return len(snapshot)
+
+    def __repr__(self) -> str:
+        return f"Index({str(self.path)!r}, {len(self):,} items of {self.dim} numbers)"
+
+    @property
+    def dim(self) -> int:
+        """Numbers a vector."""
+        return self.store.fact("dim")
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Of the model whose vectors these are; None where they came without one."""
+        return self.store.fact("model", {}).get("fingerprint")
+
+    # Searching
+
+    def search(
+        self,
+        query: Query | Sequence[Query],
+        k: int = 10,
+        *,
+        where: Where | None = None,
+        unlike: Sequence[Query] = (),
+        exact: bool = False,
+        rerank: str | None = None,
+    ) -> Hits:
+        """The k items most similar to each query.
+
+        Args:
+            query: A path, the bytes of a file, a PIL image, pixels (H, W, 3) uint8, a vector (dim,), or the id of an
+                item, which then does not find itself; or a list of these, or vectors (q, dim).
+            k: Hits a query.
+            where: Only items for which this holds, see ``filters``.
+            unlike: Examples of what is not wanted; they count against every query.
+            exact: Compare with every vector, whatever engine there is.
+            rerank: ``"alpha-qe"`` or ``"k-reciprocal"``, a second look at the first answers; see ``rerank``.
+        """
+        from secondsight.index.queries import combined
+
+        found = vectors_of(query, self)
+        vectors, own = found.vectors, found.ids
+        if len(unlike):
+            against = vectors_of(list(unlike), self)
+            vectors = np.stack([combined(v[None], against.vectors) for v in vectors])
+            own = [[*ids, *(i for one in against.ids for i in one)] for ids in own]
+        return self.searcher.search(vectors, k, where=where, leave_out=own, exact=exact, rerank=rerank)
+
+    def like(
+        self, likes: Sequence[Query], unlikes: Sequence[Query] = (), k: int = 10, *, where: Where | None = None
+    ) -> Hits:
+        """One answer to several examples, for and against; the examples themselves are left out."""
+        from secondsight.index.queries import combined
+
+        wanted = vectors_of(list(likes), self)
+        against = vectors_of(list(unlikes), self)
+        own = [i for ids in (*wanted.ids, *against.ids) for i in ids]
+        vector = combined(wanted.vectors, against.vectors)
+        return self.searcher.search(vector[None], k, where=where, leave_out=[own])
+
+    def search_vector(self, vector: np.ndarray, k: int = 10, *, where: Where | None = None) -> Hits:
+        """As ``search``, of a vector (dim,) or vectors (q, dim) of this index's model."""
+        return self.search(np.asarray(vector, np.float32), k, where=where)
+
+    def calibration(self) -> Calibration | None:
+        """What scores mean here; None while there is too little to learn from."""
+        given = self.store.fact("calibration")
+        return None if not given else Calibration.from_dict(given)
+
+    def calibrate(self) -> Calibration | None:
+        """Learn again what scores mean, from the labels or from chance; done by ``add`` and ``update``, too."""
+        return upkeep.calibrate(self.store)
+
+    def duplicates(self, tiers: Sequence[str] = ("bytes", "picture"), *, subject: float | None = None) -> list[Group]:
+        """Groups of duplicates by tier: "bytes", "picture", "subject"; see ``duplicates``."""
+        return duplicates.duplicates(self, tiers=tiers, subject=subject)
+
+    def dismiss(self, group: Group | Sequence[int]) -> None:
+        """Remember that these items are no duplicates of each other."""
+        duplicates.dismiss(self, group.ids if isinstance(group, Group) else group)
+
+    # Items
+
+    def item(self, id: int) -> Item:
+        """One item by its id."""
+        found = next(self._items("id = ?", (int(id),)), None)
+        if found is None:
+            raise DataError(f"{self.path}: no item {id}; ids are what a search or `info` shows, and are not used again")
+        return found
+
+    def items(self, where: Where | None = None, *, offset: int = 0, limit: int | None = None) -> list[Item]:
+        """Items in the order of their ids."""
+        with self.store.reading() as (database, _):
+            condition = compiled(where, database)
+        page = f"{condition.sql} ORDER BY id LIMIT {-1 if limit is None else int(limit)} OFFSET {int(offset)}"
+        return list(self._items(page, condition.parameters))
+
+    def count(self, where: Where | None = None) -> int:
+        """How many items there are for which ``where`` holds."""
+        with self.store.reading() as (database, _):
+            return compiled(where, database).count(database)
+
+    def find(self, path: str | Path) -> int | None:
+        """The id of the item of that file, or None."""
+        place = os.path.abspath(path)
+        for root in growth.roots(self.store):
+            inside = os.path.relpath(place, root.base)
+            with self.store.reading() as (database, _):
+                row = database.execute(
+                    "SELECT id FROM items WHERE root = ? AND path IN (?, ?)", (root.id, stored(inside), stored(place))
+                ).fetchone()
+            if row is not None:
+                return row[0]
+        return None
+
+    def _items(self, condition: str, parameters: Sequence[Any]) -> Iterator[Item]:
+        bases = {root.id: root for root in growth.roots(self.store)}
+        with self.store.reading() as (database, _):
+            columns = list(database.execute("SELECT name, field FROM columns"))
+            extra = "".join(f", {field}" for _, field in columns)
+            rows = database.execute(
+                f"SELECT id, root, path, label, width, height, size{extra} FROM items WHERE {condition}", parameters
+            ).fetchall()
+        for number, root, path, label, width, height, size, *values in rows:
+            name = restored(path)
+            place = name if root is None or name is None else bases[root].file(name)
+            given = {n: v for (n, _), v in zip(columns, values, strict=True) if v is not None}
+            yield Item(number, place, label, given, width, height, size, name)
+
+    def columns(self) -> list[str]:
+        """What can be filtered by: the columns that every index has, then the user's own."""
+        from secondsight.index.filters import BUILT_IN
+
+        with self.store.reading() as (database, _):
+            return [*BUILT_IN, *(row[0] for row in database.execute("SELECT name FROM columns"))]
+
+    def vector(self, id: int) -> np.ndarray:
+        """(dim,) float32 of unit length."""
+        return self.vectors([id])[0]
+
+    def vectors(self, ids: Sequence[int] | np.ndarray | None = None) -> np.ndarray:
+        """(m, dim) float32 of unit length, in the order of ``ids``; None for all that live, in the order of ids."""
+        with self.store.reading() as (_, snapshot):
+            if ids is None:
+                return snapshot.vectors(np.flatnonzero(snapshot.alive))
+            wanted = np.asarray(ids, np.int64).reshape(-1)
+            positions = snapshot.positions(wanted)
+            if len(positions) != len(wanted) or not snapshot.alive[positions].all():
+                known = set(snapshot.ids[snapshot.alive].tolist())
+                lost = next(int(i) for i in wanted if int(i) not in known)
+                raise DataError(f"{self.path}: no item {lost}")
+            return snapshot.vectors(positions)
+
+    def ids(self) -> np.ndarray:
+        """Every id, ascending."""
+        with self.store.reading() as (_, snapshot):
+            return snapshot.ids[snapshot.alive]
+
+    def thumbnail(self, id: int, side: int = 256) -> bytes:
+        """A JPEG of the item, ``side`` pixels along its longer side; kept, so that the next time is quick."""
+        return thumbnails.thumbnail(self.path, self.item(id), side)
+
+    def map(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where the map puts the items: ids (m,) and places (m, 2); items that came later have none."""
+        with self.store.reading() as (database, _):
+            rows = database.execute("SELECT id, x, y FROM places ORDER BY id").fetchall()
+        table = np.array(rows, np.float64).reshape(-1, 3)
+        return table[:, 0].astype(np.int64), table[:, 1:].astype(np.float32)
+
+    def set_map(self, ids: Sequence[int] | np.ndarray, places: np.ndarray) -> None:
+        """Keep a layout: ids (m,) and places (m, 2). It takes the place of the one before."""
+        rows = [(int(i), float(x), float(y)) for i, (x, y) in zip(ids, places, strict=True)]
+        with self.store.writer(), self.store.catalogue.writing() as database:
+            database.execute("DELETE FROM places")
+            database.executemany("INSERT INTO places VALUES (?, ?, ?)", rows)
+
+    # Changing
+
+    def add(self, images: ImageSet | str | Path | Sequence[str | Path], *, labelled: bool | None = None) -> Growth:
+        """Embed pictures and add them; those that are here already and have not changed are left as they are.
+
+        Args:
+            images: A folder, a table or ``NAME:PATH``, which ``update`` will look at again; or an ``ImageSet`` or a
+                list of files, which it will only look at for changes.
+            labelled: Whether the first-level folders of a folder are classes; None: if no picture is beside them.
+        """
+        with self.store.writer():
+            root, found = self._root(images, labelled)
+            if found.unlisted and "" in found.unlisted:
+                raise DataError(f"{root.base}: cannot be listed; check that it is a folder you may read")
+            if not found.files:
+                raise DataError(
+                    f"{root.base}: no images here (looked for .jpg, .png, .webp and others, in every folder)"
+                )
+            grown = Follower(self.store, root, found, encoder(self), remove=False).run()
+            upkeep.maintain(self.store)
+            return grown
+
+    def _root(self, images: Any, labelled: bool | None) -> tuple[Root, Found]:
+        if isinstance(images, (str, Path)):
+            spec, kind = scan.absolute(images)
+            found = scan.look(Root(-1, spec, kind, True))
+            if kind == "folder":
+                labelled = scan.has_labels(found.files) if labelled is None else labelled
+                found.labels = found.labels if labelled else {}
+            return growth.add_root(self.store, spec, kind, bool(labelled or kind != "folder")), found
+        if not isinstance(images, ImageSet):
+            paths = [os.path.abspath(path) for path in images]
+            images = ImageSet("files", Path(os.sep), tuple(paths))
+        root = growth.add_root(self.store, os.path.abspath(images.root), "list", images.labels is not None)
+        found = scan.look(root, images.paths)
+        if images.labels is not None:
+            found.labels = {p: images.classes[c] for p, c in zip(images.paths, images.labels, strict=True)}
+        return root, found
+
+    def add_vectors(
+        self,
+        vectors: np.ndarray,
+        *,
+        paths: Sequence[str] | None = None,
+        labels: Sequence[str] | None = None,
+        columns: Mapping[str, Sequence[Any]] | None = None,
+        fingerprint: str | None = None,
+    ) -> np.ndarray:
+        """Add vectors (n, dim) that were made elsewhere; gives their ids.
+
+        ``fingerprint`` is that of the model that made them: another model's are refused.
+        """
+        if fingerprint is not None:
+            self.check_fingerprint(fingerprint, "these vectors")
+        vectors = checked(np.asarray(vectors, np.float32), self.dim, "vectors to add")
+        n, columns = len(vectors), columns or {}
+        for what, values in {"paths": paths, "labels": labels, **columns}.items():
+            if values is not None and len(values) != n:
+                raise DataError(f"{n:,} vectors, but {len(values):,} {what}")
+        records = [
+            Record(
+                path=None if paths is None else paths[i],
+                label=None if labels is None or labels[i] is None else str(labels[i]),
+                columns={name: values[i] for name, values in columns.items()},
+            )
+            for i in range(n)
+        ]
+        return self.store.commit(Change(records=records, vectors=vectors))
+
+    def remove(self, ids: Sequence[int] | np.ndarray) -> int:
+        """Forget items; gives how many there were. Their files stay where they are, and the next ``update`` brings
+        items back whose files still are in a folder of the index.
+        """
+        before = len(self)
+        self.store.commit(Change(removed=[int(i) for i in np.asarray(ids, np.int64).reshape(-1)]))
+        return before - len(self)
+
+    def update(self, *, gone: bool = False) -> Growth:
+        """Follow the folders: embed what is new or changed, rename what moved, remove what is gone.
+
+        ``gone``: a folder that is not there at all means that its pictures are gone, too; otherwise it is an error.
+        """
+        total = Growth()
+        with self.store.writer():
+            for root, found, known in growth.each(growth.roots(self.store), self.store):
+                if not gone:
+                    scan.require_root(root, found, known)
+                found.unlisted = [folder for folder in found.unlisted if not (gone and folder == "")]
+                one = Follower(self.store, root, found, encoder(self), remove=True).run()
+                for name, value in vars(one).items():
+                    setattr(
+                        total,
+                        name,
+                        getattr(total, name) | value if isinstance(value, dict) else getattr(total, name) + value,
+                    )
+            upkeep.maintain(self.store)
+        return total
+
+    def compact(self) -> None:
+        """Rewrite the vectors as one segment without those of removed items."""
+        self.store.compact()
+
+    def build(
+        self,
+        *,
+        memory: int | None = None,
+        recall: float | None = None,
+        structure: str | None = None,
+        engine: str | None = None,
+    ) -> dict[str, Any]:
+        """Build what answers searches from the vectors; gives what it is, why, and how good. Nothing is embedded.
+
+        Args:
+            memory: Bytes that it may take, see ``structures``.
+            recall: What to tune it to.
+            structure: One by name, instead of the one that fits.
+            engine: ``milvus://HOST:PORT/COLLECTION``, or ``faiss`` to come back.
+
+        What is not given is what was given the last time.
+        """
+        return engines.build(self.store, memory=memory, recall=recall, structure=structure, engine=engine)
+
+    def wish(
+        self,
+        *,
+        memory: int | None = None,
+        recall: float | None = None,
+        structure: str | None = None,
+        engine: str | None = None,
+    ) -> None:
+        """Say what ``build`` should make when the time comes; see there."""
+        engines.wish(self.store, memory=memory, recall=recall, structure=structure, engine=engine)
+
+    # The model
+
+    def model(self) -> Embedder:
+        """The model of this index: its own copy, checked."""
+        if self._model is None:
+            from secondsight.model import load
+
+            if self.fingerprint is None:
+                raise DataError(f"{self.path}: an index of vectors without a model; search it by vector or by id")
+            model = load(self.path / MODEL, device=self.device)
+            self.check_fingerprint(model.fingerprint(), f"the model in {self.path / MODEL}")
+            self._model = model
+        return self._model
+
+    def check_fingerprint(self, fingerprint: str, what: str) -> None:
+        """Refuse what another model made."""
+        own = self.store.fact("model", {})
+        if own.get("fingerprint") != fingerprint:
+            raise ConfigError(
+                f"{what}: of model {fingerprint[:16]}, but {self.path} holds vectors of model "
+                f"{(own.get('fingerprint') or 'unknown')[:16]} ({own.get('description', 'no description')}); vectors "
+                "of different models cannot be compared: make another index with --model"
+            )
+
+    def info(self) -> dict[str, Any]:
+        """What this index is: size, model, bytes a vector, where it came from."""
+        return facts.info(self)
+
+    def check(self, *, repair: bool = False) -> Examination:
+        """Whether every checksum and every number is right; see ``examination``."""
+        return examination.check(self, repair=repair)
+
+    def close(self) -> None:
+        """Let go of the files of this thread."""
+        self.store.catalogue.close()
+
+
+def create(
+    path: str | Path,
+    model: Embedder | None = None,
+    images: ImageSet | str | Path | Sequence[str | Path] | None = None,
+    *,
+    dim: int | None = None,
+    dtype: str = "float16",
+    labelled: bool | None = None,
+    origin: str | None = None,
+    device: str = "cpu",
+) -> Index:
+    """A new index at ``path`` with a copy of ``model``, so that it goes on working wherever the model goes; filled with
+    ``images``. Without a model, ``dim`` says how long the vectors are that ``add_vectors`` will bring.
+    """
+    target = Path(path)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        what = "an index is there already: add to it with index.open" if (target / FILE).exists() else "not empty"
+        raise DataError(f"{target}: {what}, or choose another place")
+    if (model is None) == (dim is None):
+        raise ConfigError("an index needs a model, or the dimension of the vectors it will hold: give one of both")
+    known: dict[str, Any] = {} if origin is None else {"origin": origin}
+    if model is not None:
+        known["model"] = {"fingerprint": model.fingerprint(), "description": description(model)}
+    with files.replacing_directory(target) as fresh:
+        if model is not None:
+            model.save(fresh / MODEL)
+        Store.create(fresh, dim=model.dim if model is not None else int(dim or 0), dtype=dtype, facts=known)
+    made = Index(target, device=device)
+    if model is not None:
+        made._model = model.to(device).eval()
+    if images is not None:
+        try:
+            made.add(images, labelled=labelled)
+        except DataError:
+            if not len(made):
+                made.close()
+                shutil.rmtree(target, ignore_errors=True)
+            raise
+    return made
+
+
+def open(path: str | Path, *, model: Embedder | None = None, device: str = "cpu") -> Index:
+    """The index at ``path``. With a ``model``, it must be the one whose vectors these are."""
+    found = Index(path, device=device)
+    if model is not None:
+        found.check_fingerprint(model.fingerprint(), "the given model")
+        found._model = model.to(device).eval()
+    return found
+
+
+def checked(vectors: np.ndarray, dim: int, what: str) -> np.ndarray:
+    """Vectors (n, dim) of unit length; anything else is an error that names the first one that is not."""
+    if vectors.ndim != 2 or vectors.shape[1] != dim:
+        raise DataError(f"{what} have shape {vectors.shape}; this index holds vectors of {dim} numbers: (n, {dim})")
+    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    if not (np.isfinite(lengths) & (lengths > 0)).all():
+        bad = int(np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0)))[0])
+        raise DataError(
+            f"{what}: number {bad} has length {lengths[bad]:g}; a direction needs finite numbers, not all 0"
+        )
+    return (vectors / lengths[:, None]).astype(np.float32)
+
+
+def description(model: Embedder) -> str:
+    """The model in a few words."""
+    return f"{model.backbone.name}, {model.config.pooling}, {model.dim} numbers an image"

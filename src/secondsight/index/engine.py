@@ -1,0 +1,90 @@
+"""The engine of an index: built from its vectors, named by its catalogue, and built again when it has fallen behind."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+from secondsight.errors import UnknownName
+from secondsight.index import approximate, milvus
+from secondsight.index.catalogue import set_fact
+from secondsight.index.store import Store
+from secondsight.index.structures import EXACT, KINDS, choose
+
+RECALL = 0.99
+"""Mean recall@10 that a search is tuned to, unless another is asked for."""
+
+LATE = EXACT // 4
+"""Numbers that may have been added since the engine was built and are compared one by one, before it is built again."""
+
+
+def build(
+    store: Store,
+    *,
+    memory: int | None = None,
+    recall: float | None = None,
+    structure: str | None = None,
+    engine: str | None = None,
+    say: Callable[[str], None] = lambda words: None,
+) -> dict[str, Any]:
+    """Build the engine that is asked for, or that fits; gives its facts. Readers go on with the old one meanwhile."""
+    with store.writer():
+        wanted = wish(store, memory=memory, recall=recall, structure=structure, engine=engine)
+        number = store.fact("engine", {}).get("number", 0) + 1
+        if wanted.get("engine", "faiss") != "faiss":
+            return _publish(store, milvus.fill(store, wanted["engine"]), number)
+        with store.reading() as (_, snapshot):
+            chosen = choose(len(snapshot), snapshot.dim, memory=wanted.get("memory"), wanted=wanted.get("structure"))
+        facts: dict[str, Any] = {"structure": chosen.name, "reason": chosen.reason}
+        if chosen.name != "exact" and len(snapshot):
+            made = approximate.build(snapshot, chosen, recall=wanted.get("recall", RECALL), say=say)
+            folder = f"{approximate.FOLDER}/{number:06d}"
+            approximate.save(made, store.folder / folder)
+            facts = {**made.facts, "folder": folder}
+        return _publish(store, facts, number)
+
+
+def _publish(store: Store, facts: dict[str, Any], number: int) -> dict[str, Any]:
+    with store.catalogue.writing() as database:
+        set_fact(database, "engine", {**facts, "number": number})
+    _clean(store, number)
+    return facts
+
+
+def wish(store: Store, **given: Any) -> dict[str, Any]:
+    """Remember what is wanted: ``memory``, ``recall``, ``structure``, ``engine`` (None: as before); gives all of it."""
+    before = store.fact("wish", {})
+    wanted = before | {key: value for key, value in given.items() if value is not None}
+    if wanted.get("structure") not in (None, "exact", *KINDS):
+        raise UnknownName("structure", wanted["structure"], ["exact", *KINDS])
+    if wanted.get("engine", "faiss") != "faiss":
+        milvus.parse(wanted["engine"])
+    if wanted != before:
+        store.set_fact("wish", wanted)
+    return wanted
+
+
+def maintain(store: Store) -> None:
+    """Build the engine if there should be one, or again if too much has been added since."""
+    facts, wanted = store.fact("engine", {}), store.fact("wish", {})
+    with store.reading() as (_, snapshot):
+        late = int((snapshot.ids > facts.get("last", -1)).sum())
+        small = len(snapshot) * snapshot.dim <= EXACT and wanted.get("structure") in (None, "exact")
+    if wanted.get("engine", "faiss") != "faiss":
+        if late or facts.get("address") != wanted["engine"]:
+            build(store)
+        return
+    if small and "folder" not in facts:
+        return
+    if wanted.get("structure") == "exact":
+        return
+    if "folder" not in facts or late * snapshot.dim > max(LATE, len(snapshot) * snapshot.dim // 8):
+        build(store)
+
+
+def _clean(store: Store, number: int) -> None:
+    """Remove engines before the last one: that may still be in use by a reader."""
+    for folder in (store.folder / approximate.FOLDER).glob("*"):
+        if folder.name < f"{number - 1:06d}":
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,161 @@
+"""Exact search: every vector is compared.
+
+A score is the dot product of the query, of unit length, and the vector as it is stored. For a few queries the float16
+numbers are read as they are (half the memory traffic, which is what limits a single product); many queries share the
+work of turning blocks into float32 for one matrix product each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import faiss
+import numpy as np
+
+from secondsight.index.segments import Segment
+from secondsight.index.snapshot import Snapshot
+
+ROWS = 16384
+"""Vectors compared at once in a matrix product: as float32 they fit into a processor's cache, nearly."""
+
+FEW = 8
+"""Queries up to which reading float16 as it is beats a matrix product."""
+
+_FIRST = 2048  # vectors from which the first threshold is taken
+
+
+@dataclass
+class Best:
+    """The k best of what has been seen so far, for q queries; −inf and −1 where fewer than k have been."""
+
+    k: int
+    scores: np.ndarray  # (q, k) float32, in no order
+    ids: np.ndarray  # (q, k) int64
+
+    @classmethod
+    def empty(cls, queries: int, k: int) -> Best:
+        return cls(k, np.full((queries, k), -np.inf, np.float32), np.full((queries, k), -1, np.int64))
+
+    def see(self, scores: np.ndarray, ids: np.ndarray) -> None:
+        """Take the ``scores`` (q, m) of the items ``ids`` (m,) into account."""
+        rows, columns = np.nonzero(scores > self.scores.min(1, keepdims=True, initial=np.inf))
+        if not len(rows):
+            return
+        if len(rows) > 4 * self.k * len(scores) and scores.shape[1] > self.k:
+            m = scores.shape[1]
+            best = np.argpartition(scores, m - self.k, axis=1)[:, m - self.k :]
+            self.merge(np.take_along_axis(scores, best, 1), ids[best])
+            return
+        # Few are better than what is known: only these are moved.
+        count = np.bincount(rows, minlength=len(scores))
+        place = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
+        found = Best.empty(len(scores), int(count.max()))
+        found.scores[rows, place] = scores[rows, columns]
+        found.ids[rows, place] = ids[columns]
+        self.merge(found.scores, found.ids)
+
+    def merge(self, scores: np.ndarray, ids: np.ndarray) -> None:
+        """The same for items that differ from query to query: both (q, m)."""
+        scores = np.concatenate([self.scores, scores], axis=1)
+        ids = np.concatenate([self.ids, ids], axis=1)
+        best = np.argpartition(scores, scores.shape[1] - self.k, axis=1)[:, scores.shape[1] - self.k :]
+        self.scores, self.ids = np.take_along_axis(scores, best, 1), np.take_along_axis(ids, best, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Exact:
+    """The vectors of a snapshot (or of its ids from ``first`` on) in memory, as they are stored."""
+
+    snapshot: Snapshot
+    first: int = 0
+    blocks: dict[int, faiss.Index] = field(default_factory=dict)  # segment → its vectors
+
+    def refreshed(self, snapshot: Snapshot, first: int = 0) -> Exact:
+        """The same for a newer snapshot; only segments that are new are read."""
+        blocks = {s.id: self.blocks.get(s.id) or _block(s) for s in snapshot.segments if s.ids[-1] >= first}
+        return Exact(snapshot, first, blocks)
+
+    def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Best:
+        """The k best living items for each row of ``queries`` (q, dim); ``allowed``: only at these positions, (m,)."""
+        wanted = self.snapshot.alive
+        if allowed is not None or self.first:
+            wanted = np.zeros(len(wanted), bool)
+            start = np.searchsorted(self.snapshot.ids, self.first)
+            wanted[slice(start, None) if allowed is None else allowed[allowed >= start]] = True
+            wanted &= self.snapshot.alive
+        best = Best.empty(len(queries), k)
+        for segment, start in zip(self.snapshot.segments, self.snapshot.offsets, strict=False):
+            if segment.id in self.blocks:
+                mask = wanted[start : start + segment.rows]
+                few = len(queries) <= FEW
+                (self._read if few else self._multiply)(best, queries, segment, None if mask.all() else mask)
+        return best
+
+    def _read(self, best: Best, queries: np.ndarray, segment: Segment, mask: np.ndarray | None) -> None:
+        if mask is not None and not mask.any():
+            return
+        parameters = None if mask is None else faiss.SearchParameters(sel=bitmap(mask))  # pyright: ignore[reportCallIssue]
+        scores, rows = self.blocks[segment.id].search(queries, min(best.k, segment.rows), params=parameters)
+        there = rows >= 0
+        best.merge(np.where(there, scores, -np.inf), np.where(there, segment.ids[rows], -1))
+
+    @staticmethod
+    def _multiply(best: Best, queries: np.ndarray, segment: Segment, mask: np.ndarray | None) -> None:
+        rows = np.arange(segment.rows) if mask is None else np.flatnonzero(mask)
+        for part in _parts(rows):
+            chosen = slice(part[0], part[-1] + 1) if part[-1] - part[0] + 1 == len(part) else part
+            best.see(queries @ segment.vectors[chosen].astype(np.float32).T, segment.ids[part])
+
+
+def bitmap(mask: np.ndarray) -> faiss.IDSelectorBitmap:
+    """A faiss selector of the rows where ``mask`` is True."""
+    return faiss.IDSelectorBitmap(np.packbits(mask, bitorder="little"))  # pyright: ignore[reportCallIssue]
+
+
+def _block(segment: Segment) -> faiss.Index:
+    vectors = segment.vectors
+    if vectors.dtype == np.float32:
+        block = faiss.IndexFlatIP(vectors.shape[1])
+        block.add(np.ascontiguousarray(vectors))
+        return block
+    kind = faiss.ScalarQuantizer.QT_fp16
+    block = faiss.IndexScalarQuantizer(vectors.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
+    block.is_trained = True  # there is nothing to train: the codes are the numbers
+    block.add_sa_codes(np.ascontiguousarray(vectors).view(np.uint8).reshape(len(vectors), -1))
+    return block
+
+
+def scan(queries: np.ndarray, k: int, snapshot: Snapshot, positions: np.ndarray) -> Best:
+    """As ``Exact.search``, of the items at ``positions`` (all of them alive), read from the disk as they are needed."""
+    best = Best.empty(len(queries), k)
+    for part in _parts(positions):
+        best.see(queries @ snapshot.stored(part).T, snapshot.ids[part])
+    return best
+
+
+def rescored(queries: np.ndarray, ids: np.ndarray, snapshot: Snapshot) -> np.ndarray:
+    """Scores of each query and its candidates ``ids`` (q, m; −1 for none), in float64 from the stored vectors.
+
+    The same query gives the same numbers whatever it was asked together with, and whichever engine found them.
+    """
+    there = ids >= 0
+    vectors = snapshot.stored(snapshot.positions(ids[there])).astype(np.float64)
+    scores = np.full(ids.shape, -np.inf)
+    owner = np.nonzero(there)[0]
+    scores[there] = np.einsum("ij,ij->i", vectors, queries.astype(np.float64)[owner])
+    return scores
+
+
+def ordered(scores: np.ndarray, ids: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k best, best first; equal scores in the order of their ids."""
+    order = np.lexsort((ids, -scores), axis=1)[:, :k]
+    return np.take_along_axis(scores, order, 1), np.take_along_axis(ids, order, 1)
+
+
+def _parts(positions: np.ndarray) -> Iterator[np.ndarray]:
+    """Pieces; the first is small, so that all others have a threshold to be compared with."""
+    if len(positions):
+        yield positions[:_FIRST]
+    for start in range(_FIRST, len(positions), ROWS):
+        yield positions[start : start + ROWS]

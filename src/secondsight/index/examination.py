@@ -1,0 +1,93 @@
+"""``check``: whether everything an index says is true, and what can be mended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from secondsight.errors import SecondsightError
+from secondsight.index import segments
+from secondsight.index.approximate import load
+from secondsight.index.segments import Segment
+from secondsight.progress import track
+
+if TYPE_CHECKING:
+    from secondsight.index.collection import Index
+
+
+@dataclass
+class Examination:
+    """What was looked at, what is wrong, and what was mended."""
+
+    segments: int = 0
+    vectors: int = 0
+    problems: list[str] = field(default_factory=list)
+    mended: list[str] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        return not self.problems or bool(self.mended)
+
+
+def check(index: Index, *, repair: bool = False) -> Examination:
+    """Read every checksum, compare the catalogue with the vectors, load the model; with ``repair`` mend what is wrong.
+
+    Vectors that are damaged cannot be restored from nothing: their items are removed from the catalogue, and the next
+    ``update`` embeds their files again. Engines are thrown away and built again from the vectors.
+    """
+    found = Examination()
+    store = index.store
+    with store.catalogue.reading() as database:
+        for (answer,) in database.execute("PRAGMA integrity_check").fetchall():
+            if answer != "ok":
+                found.problems.append(f"{store.catalogue.file}: {answer}")
+        listed = database.execute("SELECT id, rows, checksum FROM segments ORDER BY first").fetchall()
+        items = np.fromiter((r[0] for r in database.execute("SELECT id FROM items ORDER BY id")), np.int64)
+        dead = np.fromiter((r[0] for r in database.execute("SELECT id FROM dead ORDER BY id")), np.int64)
+    broken, held = [], []
+    for number, rows, checksum in track(listed, "checking vectors"):
+        segment = Segment(number, segments.path(index.path, number), rows, checksum)
+        found.segments += 1
+        if segment.intact():
+            held.append(segment.open().ids)
+            found.vectors += rows
+        else:
+            broken.append(number)
+            found.problems.append(f"{segment.path}: its checksum is not the one it was written with")
+    present = np.concatenate([np.zeros(0, np.int64), *held])
+    lost = np.setdiff1d(items, present)
+    stray = np.setdiff1d(np.setdiff1d(present, items), dead)
+    if len(lost):
+        found.problems.append(f"{len(lost):,} items have no vector (the first: {lost[0]})")
+    if len(stray):
+        found.problems.append(f"{len(stray):,} vectors belong to no item (the first: {stray[0]})")
+    _check_model(index, found)
+    if (facts := index.store.fact("engine", {})).get("folder") and load(index.path / facts["folder"]) is None:
+        found.problems.append(f"{index.path / facts['folder']}: the engine is damaged; searches compare every vector")
+    if repair and (broken or len(lost) or len(stray)):
+        _mend(index, broken, lost, stray)
+        found.mended.append(
+            f"{len(lost):,} items were removed; get them back from their files with: secondsight update {index.path}"
+        )
+    if repair and index.store.fact("engine") is not None:
+        index.build()
+        found.mended.append("the engine was built again from the vectors")
+    return found
+
+
+def _check_model(index: Index, found: Examination) -> None:
+    if index.fingerprint is not None:
+        try:
+            index._model = None
+            index.model()
+        except SecondsightError as error:
+            found.problems.append(str(error))
+
+
+def _mend(index: Index, broken: list[int], lost: np.ndarray, stray: np.ndarray) -> None:
+    with index.store.writer(), index.store.catalogue.writing() as database:
+        database.executemany("DELETE FROM segments WHERE id = ?", [(number,) for number in broken])
+        database.executemany("DELETE FROM items WHERE id = ?", [(int(i),) for i in lost])
+        database.executemany("INSERT OR IGNORE INTO dead VALUES (?)", [(int(i),) for i in stray])

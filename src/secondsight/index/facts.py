@@ -1,0 +1,60 @@
+"""``info``: what an index is, in facts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from secondsight.index import growth
+from secondsight.index.catalogue import fact
+from secondsight.index.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from secondsight.index.collection import Index
+
+
+def info(index: Index) -> dict[str, Any]:
+    """Size, model, bytes a vector, where the pictures came from, and what answers searches."""
+    with index.store.reading() as (database, snapshot):
+        labelled = database.execute("SELECT COUNT(label), COUNT(DISTINCT label) FROM items").fetchone()
+        failures = database.execute("SELECT COUNT(*) FROM failures").fetchone()[0]
+        dtype, model = fact(database, "dtype"), fact(database, "model", {})
+        origin = fact(database, "origin", "")
+        engine = fact(database, "engine", {})
+        meaning = fact(database, "calibration") or {}
+        columns = [row[0] for row in database.execute("SELECT name FROM columns")]
+    width = 2 if dtype == "float16" else 4
+    return {
+        "kind": "index",
+        "path": str(index.path),
+        "items": len(snapshot),
+        "dimension": snapshot.dim,
+        "vectors": dtype,
+        "bytes a vector": width * snapshot.dim,
+        "segments": len(snapshot.segments),
+        "removed, not yet compacted": len(snapshot.dead),
+        "labels": {"items": labelled[0], "classes": labelled[1]},
+        "columns": columns,
+        "roots": [{"path": root.spec, "kind": root.kind} for root in growth.roots(index.store)],
+        "files set aside": failures,
+        "model": {**model, "how it was made": origin} if origin else model,
+        "engine": _engine(engine, snapshot),
+        "scores": {key: meaning[key] for key in ("meaning", "cut", "pairs", "error") if meaning.get(key) is not None},
+        "generation": snapshot.generation,
+        "bytes on disk": _size(index.path),
+    }
+
+
+def _engine(facts: dict[str, Any], snapshot: Snapshot) -> dict[str, Any]:
+    """What answers searches, and how good it is."""
+    if "folder" not in facts and "address" not in facts:
+        return {"structure": "exact", "recall": 1.0, "bytes a vector": snapshot.dim * 2}
+    later = int((snapshot.ids > facts["last"]).sum())
+    shown = {key: facts[key] for key in ("structure", "factory", "reason", "recall", "bytes a vector", "effort")}
+    shown |= {"address": facts["address"]} if "address" in facts else {}
+    return shown | {"candidates a hit": facts["candidates"], "added since, compared one by one": later}
+
+
+def _size(folder: Path) -> int:
+    return sum(os.path.getsize(os.path.join(place, name)) for place, _, names in os.walk(folder) for name in names)

@@ -1,0 +1,266 @@
+"""How an index follows what is on the disk: what is new is embedded, what moved is renamed, what is gone is removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from secondsight.data.loading.decode import DecodeError
+from secondsight.index import scan
+from secondsight.index.catalogue import restored, stored
+from secondsight.index.scan import Content, Found, Root
+from secondsight.index.store import Change, Record, Store
+from secondsight.progress import bar
+
+BLOCK = 1024
+"""Pictures between two commits: what a killed process has to do again at most."""
+
+Encoder = Callable[[Sequence[str]], tuple[np.ndarray, np.ndarray, dict[int, str]]]
+"""Files → vectors (m, dim), the numbers of the files they are of, and the causes of the files that failed."""
+
+
+@dataclass
+class Growth:
+    """What an ``add`` or an ``update`` did."""
+
+    added: int = 0
+    changed: int = 0  # new content under an old name
+    moved: int = 0
+    removed: int = 0
+    relabelled: int = 0
+    unchanged: int = 0
+    copies: int = 0  # of the added and changed: the same bytes as another item, so that nothing was computed
+    failures: dict[str, str] = field(default_factory=dict)  # file → cause
+    unsteady: list[str] = field(default_factory=list)  # changed while they were read: left for the next update
+    unlisted: list[str] = field(default_factory=list)  # folders that could not be listed; what is in them was kept
+
+    def text(self) -> str:
+        """For people, one line."""
+        words = [
+            f"{count:,} {what}"
+            for count, what in (
+                (self.added, "added"),
+                (self.changed, "changed"),
+                (self.moved, "moved"),
+                (self.removed, "removed"),
+                (self.relabelled, "relabelled"),
+                (self.unchanged, "unchanged"),
+                (len(self.failures), "set aside"),
+                (len(self.unsteady), "changed while they were read (update again)"),
+            )
+            if count
+        ]
+        return ", ".join(words) or "nothing to do"
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed or self.moved or self.removed or self.relabelled)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the catalogue knows of a root's files: path → row."""
+
+    items: Mapping[str, Record]
+    ids: Mapping[str, int]
+    failures: Mapping[str, tuple[int, int, str]]  # path → size, mtime, cause
+
+    @classmethod
+    def read(cls, store: Store, root: Root) -> Known:
+        with store.catalogue.reading() as database:
+            columns = list(database.execute("SELECT name, field FROM columns"))
+            extra = "".join(f", {field}" for _, field in columns)
+            rows = database.execute(
+                f"SELECT id, path, label, size, mtime, hash, width, height{extra} FROM items WHERE root = ?", (root.id,)
+            )
+            ids, items = {}, {}
+            names = [name for name, _ in columns]
+            for number, path, label, size, mtime, digest, width, height, *values in rows:
+                path = restored(path)
+                ids[path] = number
+                given = dict(zip(names, values, strict=True)) if root.kind == "table" else {}
+                items[path] = Record(root.id, path, label, size, mtime, digest, width, height, given)
+            failures = database.execute("SELECT path, size, mtime, cause FROM failures WHERE root = ?", (root.id,))
+            return cls(items, ids, {restored(p) or "": (size, mtime, cause) for p, size, mtime, cause in failures})
+
+
+class Follower:
+    """One pass over one root."""
+
+    def __init__(self, store: Store, root: Root, found: Found, encode: Encoder, *, remove: bool):
+        self.store, self.root, self.found, self.encode = store, root, found, encode
+        self.known = Known.read(store, root)
+        self.growth = Growth(unlisted=[root.file(folder) for folder in found.unlisted])
+        gone = (p for p in self.known.items if p not in found.files and not self._hidden(p)) if remove else ()
+        self.gone: dict[bytes, list[str]] = {}  # content → names it had
+        for path in gone:
+            self.gone.setdefault(self.known.items[path].hash or b"", []).append(path)
+
+    def _hidden(self, path: str) -> bool:
+        """Whether a file is in a folder that could not be listed: then nobody knows that it is gone."""
+        return any(path.startswith(folder) for folder in self.found.unlisted)
+
+    def run(self) -> Growth:
+        fresh, touched = self._compare()
+        if touched:
+            self.store.commit(Change(changed=touched))
+        with bar(unit="pictures") as progress:
+            task = progress.add_task("indexing", total=len(fresh), note="")
+            for start in range(0, len(fresh), BLOCK):
+                self._block(fresh[start : start + BLOCK])
+                progress.update(task, completed=min(len(fresh), start + BLOCK))
+        removed = [self.known.ids[path] for paths in self.gone.values() for path in paths]
+        if removed:
+            self.store.commit(Change(removed=removed))
+        self.growth.removed = len(removed)
+        return self.growth
+
+    def _compare(self) -> tuple[list[str], dict[int, Record]]:
+        """The files that must be read, and the items whose label or columns are other ones now."""
+        fresh, relabelled = [], {}
+        items, failed, labels = self.known.items, self.known.failures, self.found.labels
+        for path, (size, mtime) in self.found.files.items():
+            record = items.get(path)
+            if record is None:
+                if path in failed and failed[path][:2] == (size, mtime):
+                    self.growth.failures[self.root.file(path)] = failed[path][2]
+                else:
+                    fresh.append(path)
+            elif record.size != size or record.mtime != mtime:
+                fresh.append(path)
+            else:
+                self.growth.unchanged += 1
+                if self.root.kind != "list" and self._relabelled(record, labels.get(path), path):
+                    relabelled[self.known.ids[path]] = self._record(
+                        path, Content(record.hash or b"", record.width, record.height)
+                    )
+        self.growth.relabelled = len(relabelled)
+        fresh.sort()
+        return fresh, relabelled
+
+    def _relabelled(self, record: Record, label: str | None, path: str) -> bool:
+        if record.label != label:
+            return True
+        given = self.found.columns.get(path)
+        return given is not None and any(record.columns.get(name) != value for name, value in given.items())
+
+    def _record(self, path: str, content: Content) -> Record:
+        size, mtime = self.found.files[path]
+        label = self.found.labels.get(path)
+        if self.root.kind == "list" and path in self.known.items:
+            label = self.known.items[path].label
+        columns = self.found.columns.get(path, {})
+        return Record(self.root.id, path, label, size, mtime, content.hash, content.width, content.height, columns)
+
+    def _block(self, paths: Sequence[str]) -> None:
+        """Read, sort out, embed and commit some files."""
+        new: dict[str, Record] = {}
+        moved: dict[int, Record] = {}
+        overwritten: list[int] = []
+        for path, content in scan.contents({path: self.root.file(path) for path in paths}):
+            if isinstance(content, DecodeError):  # it may be readable tomorrow: said, not remembered
+                self.growth.failures[content.source] = content.cause
+                continue
+            record, old = self._record(path, content), self.known.items.get(path)
+            if old is not None and old.hash == content.hash:
+                moved[self.known.ids[path]] = record  # only its time changed
+                self.growth.unchanged += 1
+            elif names := self.gone.get(content.hash):
+                moved[self.known.ids[names.pop()]] = record
+                self.growth.moved += 1
+                overwritten += [self.known.ids[path]] if path in self.known.ids else []
+            else:
+                new[path] = record
+        vectors = self._vectors(new)
+        steady = [path for path in new if path in vectors and self._steady(path)]
+        replaced = [self.known.ids[path] for path in steady if path in self.known.ids]
+        self.growth.changed += len(replaced)
+        self.growth.added += len(steady) - len(replaced)
+        self.store.commit(
+            Change(
+                records=[new[path] for path in steady],
+                vectors=np.stack([vectors[path] for path in steady]) if steady else None,
+                removed=replaced + overwritten,
+                changed=moved,
+                failed=self._lasting(new, vectors),
+            )
+        )
+
+    def _steady(self, path: str) -> bool:
+        """Whether a file is still what was scanned; otherwise its vector may be of something in between."""
+        if scan.unchanged(self.root.file(path), *self.found.files[path]):
+            return True
+        self.growth.unsteady.append(self.root.file(path))
+        return False
+
+    def _vectors(self, new: Mapping[str, Record]) -> dict[str, np.ndarray]:
+        """A vector for every new file that can be decoded; each content is embedded once."""
+        by_hash: dict[bytes, str] = {}
+        for path, record in new.items():
+            by_hash.setdefault(record.hash or path.encode(errors="surrogateescape"), path)
+        known = self._stored(list(by_hash))
+        todo = [path for digest, path in by_hash.items() if digest not in known]
+        vectors, numbers, causes = self.encode([self.root.file(path) for path in todo]) if todo else ([], [], {})
+        known |= {new[todo[i]].hash or b"": vector for i, vector in zip(numbers, vectors, strict=True)}
+        for i, cause in causes.items():
+            self.growth.failures[self.root.file(todo[i])] = cause
+        self.growth.copies += sum(r.hash in known for r in new.values()) - len(numbers)
+        return {path: known[record.hash] for path, record in new.items() if record.hash in known}
+
+    def _stored(self, digests: Sequence[bytes]) -> dict[bytes, np.ndarray]:
+        """Vectors of contents that the index has already."""
+        with self.store.reading() as (database, snapshot):
+            found = {}
+            for digest in digests:
+                row = database.execute("SELECT id FROM items WHERE hash = ? LIMIT 1", (digest,)).fetchone()
+                if row is not None:
+                    found[digest] = row[0]
+            vectors = snapshot.vectors(snapshot.positions(np.array(list(found.values()), np.int64)))
+        return dict(zip(found, vectors, strict=True))
+
+    def _lasting(self, new: Mapping[str, Record], vectors: Mapping[str, np.ndarray]) -> list[tuple]:
+        """Failures that will come again: the file can be read and has not changed, it just is no picture."""
+        lasting = []
+        for path in new.keys() - vectors.keys():
+            size, mtime = self.found.files[path]
+            file = self.root.file(path)
+            self.growth.failures.setdefault(file, "cannot be decoded")
+            if scan.unchanged(file, size, mtime) and _readable(file):
+                lasting.append((self.root.id, path, size, mtime, self.growth.failures[file]))
+        return lasting
+
+
+def _readable(file: str) -> bool:
+    try:
+        scan.content(file)
+    except DecodeError:
+        return False
+    return True
+
+
+def roots(store: Store) -> list[Root]:
+    """Every root of an index."""
+    with store.catalogue.reading() as database:
+        rows = database.execute("SELECT id, spec, kind, labelled FROM roots ORDER BY id").fetchall()
+    return [Root(number, restored(spec) or "", kind, bool(labelled)) for number, spec, kind, labelled in rows]
+
+
+def add_root(store: Store, spec: str, kind: str, labelled: bool) -> Root:
+    """The root of that spec, remembered from now on."""
+    for root in roots(store):
+        if root.spec == spec and root.kind == kind:
+            return root
+    with store.writer(), store.catalogue.writing() as database:
+        row = (stored(spec), kind, int(labelled))
+        number = database.execute("INSERT INTO roots (spec, kind, labelled) VALUES (?, ?, ?)", row).lastrowid
+    return Root(number or 0, spec, kind, labelled)
+
+
+def each(items: Sequence[Root], store: Store) -> Iterator[tuple[Root, Found, int]]:
+    """Every root with what is there now and how many items the index has of it."""
+    for root in items:
+        with store.catalogue.reading() as database:
+            rows = database.execute("SELECT path FROM items WHERE root = ?", (root.id,)).fetchall()
+        paths = [restored(row[0]) or "" for row in rows] if root.kind == "list" else []
+        yield root, scan.look(root, paths), len(rows)

@@ -1,0 +1,117 @@
+"""From whatever a query is to a vector of the index's model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from secondsight.data.imageset import ImageSet
+from secondsight.data.loading.decode import DecodeError, decode
+from secondsight.errors import DataError, ShapeError
+
+if TYPE_CHECKING:
+    from secondsight.index.collection import Index
+    from secondsight.index.growth import Encoder
+
+Query = Any
+"""A path, the bytes of a file, a PIL image, pixels (H, W, 3) uint8, a vector (dim,), or an item's id."""
+
+
+@dataclass(frozen=True, eq=False)
+class Queries:
+    vectors: np.ndarray  # (q, dim) float32 of unit length
+    ids: list[list[int]]  # items that the queries are, so that they do not find themselves
+
+
+def vectors_of(query: Query | Sequence[Query], index: Index) -> Queries:
+    """The vectors of one query or of several."""
+    from secondsight.index.collection import checked
+
+    if isinstance(query, np.ndarray) and query.dtype.kind == "f":
+        vectors = query[None] if query.ndim == 1 else query
+        return Queries(checked(vectors.astype(np.float32), index.dim, "query vectors"), [[] for _ in vectors])
+    every = list(query) if isinstance(query, (list, tuple)) else [query]
+    every = [bytes(one) if isinstance(one, (bytearray, memoryview)) else one for one in every]
+    out = np.zeros((len(every), index.dim), np.float32)
+    own: list[list[int]] = [[] for _ in every]
+    pictures = {}
+    for i, one in enumerate(every):
+        if isinstance(one, (int, np.integer)):
+            out[i], own[i] = index.vector(int(one)), [int(one)]
+        elif isinstance(one, np.ndarray) and one.dtype.kind == "f":
+            out[i] = checked(one[None].astype(np.float32), index.dim, "query vectors")[0]
+        else:
+            pictures[i] = one
+    if pictures:
+        out[list(pictures)] = _encoded(index, list(pictures.values()))
+    return Queries(out, own)
+
+
+def combined(likes: np.ndarray, unlikes: np.ndarray) -> np.ndarray:
+    """One query from several examples: the mean of those for, minus half the mean of those against (Rocchio 1971).
+
+    The example against counts half: what it shares with those for should not be lost altogether.
+    """
+    query = likes.mean(0) if len(likes) else np.zeros(unlikes.shape[1], np.float32)
+    if len(unlikes):
+        query = query - 0.5 * unlikes.mean(0)
+    length = float(np.linalg.norm(query))
+    if length < 1e-6:
+        raise DataError("the examples for and against cancel each other: nothing is left to look for")
+    return (query / length).astype(np.float32)
+
+
+def _encoded(index: Index, pictures: list[Any]) -> np.ndarray:
+    """Pictures by the model's own transform."""
+    from secondsight.embed import encode
+
+    try:
+        return encode(index.model(), pictures, device=index.device)
+    except DecodeError as error:
+        raise DataError(f"the query {error}") from error
+    except (ShapeError, AttributeError, TypeError) as error:
+        raise DataError(
+            "a query is a path, bytes, a PIL image, pixels (H, W, 3) uint8, a vector of floats or the id of an item; "
+            f"{error}"
+        ) from error
+
+
+def encoder(index: Index) -> Encoder:
+    """What ``growth`` embeds files with."""
+
+    def encode(paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
+        from secondsight.embed import embed
+
+        numbers, causes = np.arange(len(paths)), {}
+        try:
+            found = embed(index.model(), ImageSet("files", Path(os.sep), tuple(paths)), device=index.device)
+        except DataError:
+            # `embed` takes a first batch of which nothing can be read for a mistake; here it is some broken files.
+            causes = _causes(paths)
+            numbers = np.array([i for i in numbers if i not in causes], np.int64)
+            if not len(numbers) or not causes:
+                if not causes:
+                    raise
+                return np.zeros((0, index.dim), np.float32), numbers, causes
+            good = ImageSet("files", Path(os.sep), tuple(str(paths[i]) for i in numbers))
+            found = embed(index.model(), good, device=index.device)
+        causes |= {int(numbers[f.index]): f.cause for f in found.failures}
+        return found.vectors, numbers[found.indices], causes
+
+    return encode
+
+
+def _causes(paths: Sequence[str]) -> dict[int, str]:
+    """Why files cannot be decoded, by their number."""
+    causes = {}
+    for i, path in enumerate(paths):
+        try:
+            decode(path)
+        except DecodeError as error:
+            causes[i] = error.cause
+    return causes

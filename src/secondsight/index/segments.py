@@ -1,0 +1,121 @@
+"""Segments: files of vectors that are written once, checksummed, and never changed.
+
+    magic (8 bytes) | rows, dimension, bytes a number (3 × uint64) | ids (rows × int64) | vectors (rows × dimension)
+
+A segment counts from the moment the catalogue lists it; one that is not listed is what a killed process left behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from secondsight import files
+from secondsight.errors import DataError
+
+FOLDER = "segments"
+DTYPES = {"float16": np.dtype("<f2"), "float32": np.dtype("<f4")}
+
+_MAGIC = b"ssightV1"
+_HEADER = len(_MAGIC) + 3 * 8
+_PIECE = 1 << 22
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A listed file of vectors. Nothing is read before it is asked for."""
+
+    id: int
+    path: Path
+    rows: int
+    checksum: str
+
+    @cached_property
+    def _memory(self) -> np.memmap:
+        try:
+            return np.memmap(self.path, np.uint8, "r")
+        except (OSError, ValueError) as error:
+            raise DataError(f"{self.path}: cannot be read ({error}); run: secondsight check {_index(self)}") from error
+
+    @cached_property
+    def _shape(self) -> tuple[int, int, np.dtype]:
+        memory = self._memory
+        rows, dim, width = memory[len(_MAGIC) : _HEADER].view("<u8").tolist() if len(memory) >= _HEADER else 3 * [0]
+        size = _HEADER + rows * (8 + dim * width)
+        if bytes(memory[: len(_MAGIC)]) != _MAGIC or rows != self.rows or len(memory) != size or width not in (2, 4):
+            raise DataError(
+                f"{self.path}: damaged: {len(memory):,} bytes where {self.rows:,} vectors should be; run: "
+                f"secondsight check {_index(self)} --repair"
+            )
+        return rows, dim, DTYPES["float16" if width == 2 else "float32"]
+
+    @property
+    def ids(self) -> np.ndarray:
+        """(rows,) int64, ascending."""
+        rows, _, _ = self._shape
+        return self._memory[_HEADER : _HEADER + 8 * rows].view("<i8")
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """(rows, dim), as stored."""
+        rows, dim, dtype = self._shape
+        return self._memory[_HEADER + 8 * rows :].view(dtype).reshape(rows, dim)
+
+    def open(self) -> Segment:
+        """Itself, with the file held open: from now on it can be read even if another process removes it."""
+        self._shape  # noqa: B018
+        return self
+
+    def intact(self) -> bool:
+        """Whether the file is there and is, bit for bit, what was written."""
+        try:
+            return _checksum(self.path) == self.checksum
+        except OSError:
+            return False
+
+
+def write(path: Path, ids: np.ndarray, parts: Sequence[np.ndarray]) -> str:
+    """Write a segment of the vectors of ``parts``, one after the other; gives its checksum. On disk when it returns."""
+    rows, dim, dtype = sum(map(len, parts)), parts[0].shape[1], parts[0].dtype.newbyteorder("<")
+    header = _MAGIC + np.array([rows, dim, dtype.itemsize], "<u8").tobytes()
+    digest = hashlib.blake2b(digest_size=16)
+    try:
+        with files.replacing(path) as temporary, temporary.open("wb") as handle:
+            for piece in (header, ids.astype("<i8").tobytes(), *_pieces(parts, dtype)):
+                digest.update(piece)
+                handle.write(piece)
+    except OSError as error:
+        raise DataError(
+            f"{path}: {error.strerror or error}; nothing of this step was kept, the index is as it was: make room, or "
+            "choose a folder that may be written to, and run the command again"
+        ) from error
+    return digest.hexdigest()
+
+
+def _pieces(parts: Sequence[np.ndarray], dtype: np.dtype):
+    for part in parts:
+        step = max(1, _PIECE // max(1, part.shape[1] * dtype.itemsize))
+        for start in range(0, len(part), step):
+            yield np.ascontiguousarray(part[start : start + step], dtype).tobytes()
+
+
+def _checksum(path: Path) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as handle:
+        while piece := handle.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def path(folder: Path, number: int) -> Path:
+    """Where the segment of that number is."""
+    return folder / FOLDER / f"{number:08d}.vectors"
+
+
+def _index(segment: Segment) -> Path:
+    return segment.path.parent.parent
