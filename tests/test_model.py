@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 
@@ -103,6 +106,18 @@ def test_images_of_any_size_and_masks_work():
     assert torch.isfinite(model.normalise(z)).all()
 
 
+def test_a_model_saved_in_format_1_gives_bit_identical_embeddings():
+    """Version 0.1.0 wrote the directory; ``format-1-vectors.npy`` is what it made of these images."""
+    import train_tiny  # noqa: F401 registers the backbone
+
+    saved = Path(__file__).parent / "saved"
+    model = secondsight.load(saved / "format-1")
+    assert (model.size, model.views, model.backbone.frozen) == (16, ("plain", "mirror"), "first")
+    x = (torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(1)) * 255).byte()
+    with torch.no_grad():
+        np.testing.assert_allclose(model(x), np.load(saved / "format-1-vectors.npy"), rtol=0, atol=1e-7)
+
+
 class TestReduction:
     def test_exponent_one_is_the_paper_s_l2_normalisation(self):
         x, m = torch.randn(2, 5, 8), Reduction(8, 4)
@@ -199,3 +214,46 @@ class TestBadDirectories:
             build(backbone="vgg61")
         with pytest.raises(SecondsightError, match="pooling"):
             build(pooling="jjcf")
+
+    @pytest.mark.parametrize(
+        ("key", "value", "message"),
+        [
+            ("dim", "1000000000", "dim"),
+            ("reduce", "1000000000", "reduce"),
+            ("reduce", "-3", "reduce"),
+            ("keep", "-5", "keep"),
+            ("keep", "900000", "expects|shape|missing"),
+            ("pooling", '"jcf-100000-100000"', "shape|cannot be built|missing"),
+            ("pooling_options", "{ width = 1000000000 }", "shape|cannot be built|wide"),
+            ("format", "99", "a newer one is needed"),
+            ("size", "1000000000", "size"),
+        ],
+    )
+    def test_a_config_that_asks_for_too_much_is_refused_before_memory_is_taken(self, saved, key, value, message):
+        text = (saved / "config.toml").read_text()
+        lines = [line for line in text.splitlines() if not line.startswith((f"{key} ", f"[{key}]"))]
+        (saved / "config.toml").write_text("\n".join([f"{key} = {value}", *lines]))
+        with pytest.raises(SecondsightError, match=message):
+            secondsight.load(saved)
+
+    def test_nesting_and_length_are_bounded(self, saved):
+        for text in ("a = " + "[" * 100_000, ".".join(["a"] * 50_000) + " = 1", "#" * (2 << 20)):
+            (saved / "config.toml").write_text(text)
+            with pytest.raises(ConfigError, match="no configuration"):
+                secondsight.load(saved)
+
+    def test_weights_that_were_changed_or_are_of_another_kind_are_noticed(self, saved):
+        from safetensors import safe_open
+        from safetensors.torch import load_file, save_file
+
+        path = saved / "model.safetensors"
+        with safe_open(path, framework="pt") as file:
+            stored = file.metadata()
+        weights = load_file(path)
+        weights["pooling.uv"][0, 0, 0] += 1
+        save_file(weights, path, metadata=stored)
+        with pytest.raises(WeightsError, match="fingerprint differs"):
+            secondsight.load(saved)
+        save_file({**weights, "pooling.uv": weights["pooling.uv"].to(torch.int8)}, path, metadata=stored)
+        with pytest.raises(WeightsError, match=r"pooling\.uv is torch\.int8"):
+            secondsight.load(saved)

@@ -85,8 +85,17 @@ def _recipe(
 
         wanted = adapted(wanted, override, say=Console(stderr=True, highlight=False).print)
     if name is None:
-        return wanted, f"{Path(data or '').name or 'photos'}-{wanted.model.pooling}"
+        return wanted, "-".join([_folder_name(data or ""), *([pooling] if pooling else [])])
     return wanted, "-".join([file.stem, *(word for word in (pooling, backbone, loss) if word is not None)])
+
+
+def _folder_name(data: str) -> str:
+    """
+    >>> _folder_name("./photos"), _folder_name("cub200:data/CUB/"), _folder_name("list.csv"), _folder_name(".")
+    ('photos', 'CUB', 'list', 'photos')
+    """
+    path = Path(data.partition(":")[2] or data)
+    return path.stem or "photos"
 
 
 def _options_to_drop(recipe: Recipe, pooling: str | None, loss: str | None) -> list[str]:

@@ -44,7 +44,7 @@ def save(model: Embedder, directory: str | Path) -> None:
 
 
 def load(directory: str | Path, *, device: str | torch.device = "cpu") -> Embedder:
-    """The model in a model directory, or the best one of a run directory, in evaluation mode.
+    """The model in a model directory, the best one of a run, or that of an index, in evaluation mode.
 
     Its embeddings are those of the saved model, bit for bit.
     """
@@ -77,7 +77,7 @@ def load(directory: str | Path, *, device: str | torch.device = "cpu") -> Embedd
 
 
 def open_model(name: str | Path, *, weights: str = "default", device: str | torch.device = "cpu") -> Embedder:
-    """What a person calls a model: a saved one, a run, or a backbone as it is published, averaged."""
+    """What a person calls a model: a saved one, a run, an index, or a backbone as it is published, averaged."""
     path = Path(name)
     if path.is_dir():
         return load(path, device=device)
@@ -105,10 +105,11 @@ def published(backbone: str, *, weights: str = "default", **keywords: Any) -> Em
 
 
 def model_folder(directory: str | Path) -> Path:
-    """Where the files of a model are: the folder itself, or ``best/`` of a run."""
+    """Where the files of a model are: the folder itself, ``best/`` of a run, ``model/`` of an index."""
     folder = Path(directory)
-    if not (folder / WEIGHTS).is_file() and (folder / "best" / WEIGHTS).is_file():
-        return folder / "best"
+    for inside in ("best", "model"):
+        if not (folder / WEIGHTS).is_file() and (folder / inside / WEIGHTS).is_file():
+            return folder / inside
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
             raise WeightsError(f"{folder} is not a saved model: it has no {name}")
