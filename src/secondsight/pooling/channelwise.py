@@ -7,13 +7,13 @@ GeM: Radenović, Tolias, Chum, "Fine-tuning CNN image retrieval with no human an
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
 from secondsight.functional.pooling.full_precision import full_precision
 from secondsight.functional.pooling.generalised_mean import generalised_mean
-from secondsight.pooling.contract import Grid, Pooling
+from secondsight.pooling.contract import Grid, Locals, Mask, Pooling
 
 
 class Max(Pooling):
@@ -28,9 +28,7 @@ class Max(Pooling):
     def __init__(self, in_dim: int):
         super().__init__(in_dim, in_dim)
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         x = self.checked(x, mask)
         if x.shape[1] == 0:
             return x.sum(1)
@@ -79,9 +77,7 @@ class GeM(Pooling):
         else:
             self.register_buffer("p", start)
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         with full_precision(self.checked(x, mask)) as x:
             return generalised_mean(x, self.p.to(x.dtype).clamp_min(SMALLEST_P), mask, eps=self.eps)
 

@@ -15,6 +15,12 @@ from secondsight.pooling.names import options_in
 Features: TypeAlias = "Tensor | Iterable[Tensor]"
 """Local features to fit from: one tensor (…, d), or a re-iterable stream of such tensors."""
 
+Locals: TypeAlias = Float[Tensor, "b l d"]
+"""Local features: L of d numbers for each of B images."""
+
+Mask: TypeAlias = Bool[Tensor, "b l"] | None
+"""True where a location is real; None where all are."""
+
 Grid: TypeAlias = tuple[int, int]
 """(h, w) with h · w = L: location l = row · w + column."""
 
@@ -73,14 +79,10 @@ class Pooling(nn.Module):
         """Build from a paper's word for it, e.g. ``jcf-32-8``; ``options`` are the constructor's keywords."""
         return cls(**options_in(name, cls.family, cls.name_options), **options)
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         raise NotImplementedError
 
-    def local(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b l out"]:
+    def local(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b l out"]:
         """What each location adds to the output: ``local(x).sum(1) == forward(x)``, but for rounding.
 
         The output is not normalised here. Divided by its length, these are shares of a cosine *with that length held

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
 from secondsight.functional.pooling.glimpses import attention, embedded, glimpses
-from secondsight.pooling.contract import Features, Grid, Pooling
+from secondsight.pooling.contract import Features, Grid, Locals, Mask, Pooling
 from secondsight.pooling.feature_samples import sample
 
 
@@ -53,15 +53,11 @@ class Hadamard(Pooling):
         self.p_attention = nn.Parameter(torch.randn(attention_rank, glimpses) * attention_rank**-0.5)
         self.p = nn.Parameter(torch.randn(glimpses * rank, out_dim) * (glimpses * rank) ** -0.5)
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         f, weights = self._products(x, mask)
         return glimpses(f, weights).flatten(1) @ self.p
 
-    def local(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b l out"]:
+    def local(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b l out"]:
         f, weights = self._products(x, mask)
         parts = self.p.unflatten(0, (weights.shape[-1], -1))  # (g, r, out)
         z = sum(weights[..., g, None] * (f @ part) for g, part in enumerate(parts))

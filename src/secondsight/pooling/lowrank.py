@@ -9,13 +9,13 @@ on X Xᵀ with a symmetric weight matrix of rank r has, for class c, the score
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
 from secondsight.functional.pooling.locations import location_count
 from secondsight.functional.pooling.quadratic import quadratic, quadratic_flops, quadratic_local
-from secondsight.pooling.contract import Features, Grid, Pooling
+from secondsight.pooling.contract import Features, Grid, Locals, Mask, Pooling
 from secondsight.pooling.principal import main_directions
 
 
@@ -56,14 +56,10 @@ class LowRankBilinear(Pooling):
         self.register_buffer("signs", torch.ones(rank), persistent=False)
         self.signs[rank // 2 :] = -1
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         return quadratic(self._reduced(x, mask), self.factors, self.signs)
 
-    def local(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b l out"]:
+    def local(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b l out"]:
         return quadratic_local(self._reduced(x, mask), self.factors, self.signs)
 
     def _reduced(self, x: Tensor, mask: Tensor | None) -> Float[Tensor, "b l m"]:

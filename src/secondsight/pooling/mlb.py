@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from secondsight.errors import ConfigError
 from secondsight.functional.pooling.glimpses import attention, embedded, glimpses
 from secondsight.functional.pooling.locations import location_count
-from secondsight.pooling.contract import Features, Grid, Pooling
+from secondsight.pooling.contract import Features, Grid, Locals, Mask, Pooling
 from secondsight.pooling.feature_samples import image_batches, sample
 
 
@@ -56,9 +56,7 @@ class MLB(Pooling):
         self.out_weight = nn.Parameter(torch.randn(glimpses * rank, out_dim) * (glimpses * rank) ** -0.5)  # P
         self.out_bias = nn.Parameter(torch.zeros(out_dim))
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         seen = self._glimpses(x, mask)  # (b, g, d)
         first, second = self._embedded(seen).tanh().chunk(2, dim=-1)
         z = (first * second).flatten(1) @ self.out_weight + self.out_bias
