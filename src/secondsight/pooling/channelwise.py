@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from secondsight.errors import ConfigError
 from secondsight.functional.pooling.full_precision import full_precision
 from secondsight.functional.pooling.generalised_mean import generalised_mean
-from secondsight.pooling.contract import Grid, Locals, Mask, Pooling
+from secondsight.pooling.contract import Grid, Locals, Mask, Pooling, positive
 
 
 class Max(Pooling):
@@ -68,8 +68,7 @@ class GeM(Pooling):
         super().__init__(in_dim, in_dim)
         if p < SMALLEST_P:
             raise ConfigError(f"gem: p must be at least {SMALLEST_P} (1 is the average), got {p}")
-        if eps <= 0:
-            raise ConfigError(f"gem: eps must be over 0, got {eps}")
+        positive("gem", eps=eps)
         self.eps = eps
         start = torch.full((in_dim if per_channel else 1,), float(p))
         if learn_p:

@@ -114,20 +114,6 @@ class CodebookPooling(Pooling):
             self.get_buffer("fitted").fill_(True)
 
 
-def at_least_one(family: str, **values: int) -> None:
-    """Refuse counts below 1, by name."""
-    for name, value in values.items():
-        if value < 1:
-            raise ConfigError(f"{family}: {name} must be at least 1, got {value}")
-
-
-def positive(family: str, **values: float) -> None:
-    """Refuse numbers that are not over 0, by name."""
-    for name, value in values.items():
-        if not value > 0:
-            raise ConfigError(f"{family}: {name} must be over 0, got {value}")
-
-
 def set_values(module: nn.Module, **values: Tensor) -> None:
     """Copy fitted values into the module's buffers and parameters, whatever their type and device."""
     with torch.no_grad():

@@ -68,9 +68,7 @@ class Pooling(nn.Module):
 
     def __init__(self, in_dim: int, out_dim: int):
         super().__init__()
-        for name, value in (("in_dim", in_dim), ("out_dim", out_dim)):
-            if value < 1:
-                raise ConfigError(f"{type(self).__name__}: {name} must be at least 1, got {value}")
+        at_least_one(type(self).__name__, in_dim=in_dim, out_dim=out_dim)
         self.in_dim = in_dim
         self.out_dim = out_dim
 
@@ -118,3 +116,17 @@ class Pooling(nn.Module):
         if mask.dtype != torch.bool:
             raise ShapeError(f"{kind}: mask must be bool (True = a real location), got {mask.dtype}")
         return x.masked_fill(~mask[..., None], 0)  # not a product: 0 · NaN is NaN
+
+
+def at_least_one(what: str, **values: int) -> None:
+    """Refuse counts below 1, by name."""
+    for name, value in values.items():
+        if value < 1:
+            raise ConfigError(f"{what}: {name} must be at least 1, got {value}")
+
+
+def positive(what: str, **values: float) -> None:
+    """Refuse numbers that are not over 0, by name."""
+    for name, value in values.items():
+        if not value > 0:
+            raise ConfigError(f"{what}: {name} must be over 0, got {value}")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from secondsight.errors import ConfigError
 from secondsight.functional.pooling.locations import location_count
 from secondsight.functional.pooling.quadratic import quadratic, quadratic_flops, quadratic_local
-from secondsight.pooling.contract import Grid, Locals, Mask, Pooling
+from secondsight.pooling.contract import Grid, Locals, Mask, Pooling, at_least_one
 
 
 class FactorizedBilinear(Pooling):
@@ -37,8 +37,7 @@ class FactorizedBilinear(Pooling):
 
     def __init__(self, in_dim: int, out_dim: int, *, factors: int = 20, drop: float = 0.5, reduce: str = "sum"):
         super().__init__(in_dim, out_dim)
-        if factors < 1:
-            raise ConfigError(f"fbn: factors must be at least 1, got {factors}")
+        at_least_one("fbn", factors=factors)
         if not 0 <= drop < 1:
             raise ConfigError(f"fbn: drop must be at least 0 and below 1, got {drop}")
         if reduce not in ("sum", "mean"):

@@ -53,13 +53,7 @@ class FisherVector(MixturePooling):
         self.register_buffer("means", torch.zeros(codewords, in_dim))
         self.register_buffer("variances", torch.ones(codewords, in_dim))
 
-    def set_mixture(
-        self,
-        weights: Float[Tensor, " n"],
-        means: Float[Tensor, "n d"],
-        variances: Float[Tensor, "n d"],
-        loadings: Float[Tensor, "n d f"] | None = None,
-    ) -> None:
+    def set_mixture(self, weights: Tensor, means: Tensor, variances: Tensor, loadings: Tensor | None = None) -> None:
         set_values(self, weights=weights, means=means, variances=variances)
         self.mark_fitted()
 
@@ -126,13 +120,7 @@ class FisherNet(MixturePooling):
         self.bias = nn.Parameter(torch.randn(codewords, in_dim) / in_dim**0.5)
         self.log_prior = nn.Parameter(torch.zeros(codewords)) if exact else None
 
-    def set_mixture(
-        self,
-        weights: Float[Tensor, " n"],
-        means: Float[Tensor, "n d"],
-        variances: Float[Tensor, "n d"],
-        loadings: Float[Tensor, "n d f"] | None = None,
-    ) -> None:
+    def set_mixture(self, weights: Tensor, means: Tensor, variances: Tensor, loadings: Tensor | None = None) -> None:
         """w = 1/σ, b = −μ (and the weights, where they are kept)."""
         set_values(self, weight=variances.rsqrt(), bias=-means)
         if self.log_prior is not None:

@@ -163,13 +163,7 @@ class JCF(Pooling):
     ) -> Float[Tensor, "b l out"]:
         return self.ending.local(self.summands(x, mask, y=y))
 
-    def summands(
-        self,
-        x: Float[Tensor, "b l d"],
-        mask: Bool[Tensor, "b l"] | None = None,
-        *,
-        y: Float[Tensor, "b l d"] | None = None,
-    ) -> Float[Tensor, "b l k"]:
+    def summands(self, x: Locals, mask: Mask = None, *, y: Locals | None = None) -> Float[Tensor, "b l k"]:
         """What each location adds to z before power and matrix: ``ending(summands(x).sum(1)) == forward(x)``. Unlike
         those of ``local`` they do not depend on the other locations, so without location l the sum is z − z_l.
         """

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from secondsight.errors import ConfigError
 from secondsight.functional.pooling.locations import location_count
 from secondsight.functional.pooling.quadratic import quadratic, quadratic_flops, quadratic_local
-from secondsight.pooling.contract import Features, Grid, Locals, Mask, Pooling
+from secondsight.pooling.contract import Features, Grid, Locals, Mask, Pooling, at_least_one
 from secondsight.pooling.principal import main_directions
 
 
@@ -44,8 +44,7 @@ class LowRankBilinear(Pooling):
         super().__init__(in_dim, out_dim)
         if rank < 2 or rank % 2:
             raise ConfigError(f"lrbp: rank must be even and at least 2 (half positive, half negative), got {rank}")
-        if channels < 1:
-            raise ConfigError(f"lrbp: channels must be at least 1, got {channels}")
+        at_least_one("lrbp", channels=channels)
         if reduce not in ("sum", "mean"):
             raise ConfigError(f"lrbp: reduce must be 'sum' or 'mean', got {reduce!r}")
         self.reduce = reduce

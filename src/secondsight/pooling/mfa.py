@@ -134,13 +134,7 @@ class MFAFV(_FactorAnalysers):
     def _values(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return self.values("weights", "means", "loadings", "noise")  # pyright: ignore[reportReturnType]
 
-    def set_mixture(
-        self,
-        weights: Float[Tensor, " n"],
-        means: Float[Tensor, "n d"],
-        variances: Float[Tensor, "n d"],
-        loadings: Float[Tensor, "n d f"] | None = None,
-    ) -> None:
+    def set_mixture(self, weights: Tensor, means: Tensor, variances: Tensor, loadings: Tensor | None = None) -> None:
         assert loadings is not None
         set_values(self, weights=weights, means=means, loadings=loadings, noise=variances)
         self.mark_fitted()
@@ -171,12 +165,6 @@ class MFAFVNet(_FactorAnalysers):
         log_weights, means, loadings, log_noise = self.values("log_weights", "means", "loadings", "log_noise")
         return log_weights.softmax(0), means, loadings, log_noise.exp()
 
-    def set_mixture(
-        self,
-        weights: Float[Tensor, " n"],
-        means: Float[Tensor, "n d"],
-        variances: Float[Tensor, "n d"],
-        loadings: Float[Tensor, "n d f"] | None = None,
-    ) -> None:
+    def set_mixture(self, weights: Tensor, means: Tensor, variances: Tensor, loadings: Tensor | None = None) -> None:
         assert loadings is not None
         set_values(self, log_weights=weights.log(), means=means, loadings=loadings, log_noise=variances.log())

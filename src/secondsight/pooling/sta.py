@@ -19,8 +19,8 @@ from secondsight.functional.pooling.codeword_tensors import own_linear, route, r
 from secondsight.functional.pooling.normalise import l2
 from secondsight.functional.pooling.residuals import nearest_codeword
 from secondsight.functional.pooling.shifts import half_plane, local_pair_tensors, own_pair_tensors, spread
-from secondsight.pooling.codebook_pooling import FIT_POINTS, CodebookPooling, at_least_one, set_values
-from secondsight.pooling.contract import Features, Grid, Locals, Mask
+from secondsight.pooling.codebook_pooling import FIT_POINTS, CodebookPooling, set_values
+from secondsight.pooling.contract import Features, Grid, Locals, Mask, at_least_one
 from secondsight.pooling.feature_samples import kmeans
 from secondsight.pooling.principal import cluster_axes
 from secondsight.pooling.vlat import offsets

@@ -19,8 +19,8 @@ from secondsight.functional.pooling.residuals import (
     one_hot,
     sharpness,
 )
-from secondsight.pooling.codebook_pooling import FIT_POINTS, CodebookPooling, at_least_one, set_values
-from secondsight.pooling.contract import Features, Grid, Locals, Mask
+from secondsight.pooling.codebook_pooling import FIT_POINTS, CodebookPooling, set_values
+from secondsight.pooling.contract import Features, Grid, Locals, Mask, at_least_one
 from secondsight.pooling.feature_samples import kmeans
 
 

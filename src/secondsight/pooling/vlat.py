@@ -13,8 +13,8 @@ from torch import Tensor
 from secondsight.functional.pooling.codeword_tensors import Routes, own_linear, route, routed_linear, run_grams
 from secondsight.functional.pooling.residuals import nearest_codeword, one_hot
 from secondsight.functional.pooling.triangle import upper_triangle
-from secondsight.pooling.codebook_pooling import FIT_POINTS, CodebookPooling, at_least_one, set_values
-from secondsight.pooling.contract import Features, Grid, Locals, Mask
+from secondsight.pooling.codebook_pooling import FIT_POINTS, CodebookPooling, set_values
+from secondsight.pooling.contract import Features, Grid, Locals, Mask, at_least_one
 from secondsight.pooling.feature_samples import kmeans
 from secondsight.pooling.principal import cluster_axes
 
