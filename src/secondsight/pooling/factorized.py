@@ -3,6 +3,8 @@
 Li, Wang, Liu, Hou, "Factorized Bilinear Models for Image Recognition", ICCV 2017, with its DropFactor:
 
     y_o = Σ_l ( b_o + w_oᵀ x_l + ‖F_o x_l‖² ),    F_o ∈ R^{k×d} .
+
+The authors' code leaves the terms x_i² out of ‖F_o x‖², and halves the bilinear part at test.
 """
 
 from __future__ import annotations
