@@ -255,6 +255,8 @@ def test_two_codebooks_and_a_second_input_reach_the_second_factor():
     g = assignment.soft(y, m.codebooks[1].words, m.codebooks[1].scale)
     torch.testing.assert_close(m(x, y=y), jcf(x, h, m.uv, y=y, g=g))
     torch.testing.assert_close(m.local(x, y=y).sum(1), m(x, y=y))
+    plain = layer("jcf")
+    torch.testing.assert_close(plain(x, y=y), ((x @ plain.u[0]) * (y @ plain.v[0])).sum(1))
 
 
 def test_first_order_start_is_average_pooling():

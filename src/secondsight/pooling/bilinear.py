@@ -10,7 +10,7 @@ projection, and with the naive codebook, as the JCF paper's ablation has them:
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
@@ -18,7 +18,7 @@ from secondsight.functional.pooling.bilinear import bilinear_local, outer_sum_by
 from secondsight.functional.pooling.locations import location_count
 from secondsight.functional.pooling.normalise import sqrt_l2
 from secondsight.pooling.codebook import Codebook
-from secondsight.pooling.contract import Features, Grid, Pooling
+from secondsight.pooling.contract import Features, Grid, Locals, Mask, Pooling
 from secondsight.pooling.feature_samples import sample
 
 
@@ -84,18 +84,14 @@ class Bilinear(Pooling):
         x = nn.functional.normalize(torch.randn(1, 1024, self.in_dim), dim=-1)
         self.weight.normal_(std=self._assign(x, None).square().sum(-1).mean().rsqrt().item())
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         x = self.checked(x, mask)
         s = outer_sum_by_codeword(x, self._assign(x, mask)).flatten(1)
         if self.root:
             s = sqrt_l2(s / location_count(x, mask))
         return s if self.weight is None else s @ self.weight.flatten(0, 2)
 
-    def local(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b l out"]:
+    def local(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b l out"]:
         if self.root:
             raise ConfigError(
                 "bilinear pooling with root=True is not a sum over locations; use root=False for local contributions"

@@ -7,13 +7,13 @@ GeM: Radenović, Tolias, Chum, "Fine-tuning CNN image retrieval with no human an
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
 from secondsight.functional.pooling.full_precision import full_precision
 from secondsight.functional.pooling.generalised_mean import generalised_mean
-from secondsight.pooling.contract import Grid, Pooling
+from secondsight.pooling.contract import Grid, Locals, Mask, Pooling, positive
 
 
 class Max(Pooling):
@@ -28,9 +28,7 @@ class Max(Pooling):
     def __init__(self, in_dim: int):
         super().__init__(in_dim, in_dim)
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         x = self.checked(x, mask)
         if x.shape[1] == 0:
             return x.sum(1)
@@ -70,8 +68,7 @@ class GeM(Pooling):
         super().__init__(in_dim, in_dim)
         if p < SMALLEST_P:
             raise ConfigError(f"gem: p must be at least {SMALLEST_P} (1 is the average), got {p}")
-        if eps <= 0:
-            raise ConfigError(f"gem: eps must be over 0, got {eps}")
+        positive("gem", eps=eps)
         self.eps = eps
         start = torch.full((in_dim if per_channel else 1,), float(p))
         if learn_p:
@@ -79,9 +76,7 @@ class GeM(Pooling):
         else:
             self.register_buffer("p", start)
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         with full_precision(self.checked(x, mask)) as x:
             return generalised_mean(x, self.p.to(x.dtype).clamp_min(SMALLEST_P), mask, eps=self.eps)
 

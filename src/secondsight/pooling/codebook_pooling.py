@@ -7,13 +7,13 @@ from abc import abstractmethod
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, RunError, ShapeError, UnknownName
 from secondsight.functional.pooling.blocks import BLOCK_NORMALISATIONS, normalise_blocks
 from secondsight.functional.pooling.full_precision import full_precision, widened
-from secondsight.pooling.contract import Features, Grid, Pooling
+from secondsight.pooling.contract import Features, Grid, Locals, Mask, Pooling
 from secondsight.pooling.feature_samples import sample
 
 MAX_OUT_DIM = 2**18
@@ -62,20 +62,14 @@ class CodebookPooling(Pooling):
             self.register_load_state_dict_post_hook(_restore)
 
     @abstractmethod
-    def sums(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
-    ) -> Float[Tensor, "b blocks dims"]:
+    def sums(self, x: Locals, mask: Mask, grid: Grid | None) -> Float[Tensor, "b blocks dims"]:
         """The blocks of every image, before normalisation; ``x`` is zero where masked out."""
 
     @abstractmethod
-    def terms(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
-    ) -> Float[Tensor, "b l blocks dims"]:
+    def terms(self, x: Locals, mask: Mask, grid: Grid | None) -> Float[Tensor, "b l blocks dims"]:
         """What each location adds to ``sums``."""
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         with full_precision(self._prepared(x, mask)) as x:
             return self.normalised(self.sums(x, mask, grid))
 
@@ -83,9 +77,7 @@ class CodebookPooling(Pooling):
         """The blocks as one vector, normalised as ``normalise`` says."""
         return normalise_blocks(v, self.normalise, self.power)
 
-    def local(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b l out"]:
+    def local(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b l out"]:
         if self.normalise != "none":
             raise ConfigError(
                 f"{self.family} with normalise={self.normalise!r} is not a sum over locations, so it has no local "
@@ -120,20 +112,6 @@ class CodebookPooling(Pooling):
         self._ready = True
         if not self.learned:
             self.get_buffer("fitted").fill_(True)
-
-
-def at_least_one(family: str, **values: int) -> None:
-    """Refuse counts below 1, by name."""
-    for name, value in values.items():
-        if value < 1:
-            raise ConfigError(f"{family}: {name} must be at least 1, got {value}")
-
-
-def positive(family: str, **values: float) -> None:
-    """Refuse numbers that are not over 0, by name."""
-    for name, value in values.items():
-        if not value > 0:
-            raise ConfigError(f"{family}: {name} must be over 0, got {value}")
 
 
 def set_values(module: nn.Module, **values: Tensor) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from secondsight.errors import ConfigError
@@ -22,7 +22,7 @@ from secondsight.functional.pooling.sketch import (
     tensor_sketch_flops,
     tensor_sketch_local,
 )
-from secondsight.pooling.contract import Grid, Pooling
+from secondsight.pooling.contract import Grid, Locals, Mask, Pooling
 
 
 class CompactBilinear(Pooling):
@@ -58,16 +58,12 @@ class CompactBilinear(Pooling):
     def sketch_local(self, x: Float[Tensor, "b l d"]) -> Float[Tensor, "b l out"]:
         """The sketch of every x_l ⊗ x_l."""
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         with full_precision(self.checked(x, mask)) as x:
             z = self.sketch(x)
             return z if self.normalised is None else self.normalised(z)
 
-    def local(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b l out"]:
+    def local(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b l out"]:
         if not self.additive:
             raise ConfigError(
                 f"{self.family} with normalise={self.normalise!r} is not a sum over locations, so it has no local "

@@ -15,6 +15,12 @@ from secondsight.pooling.names import options_in
 Features: TypeAlias = "Tensor | Iterable[Tensor]"
 """Local features to fit from: one tensor (…, d), or a re-iterable stream of such tensors."""
 
+Locals: TypeAlias = Float[Tensor, "b l d"]
+"""Local features: L of d numbers for each of B images."""
+
+Mask: TypeAlias = Bool[Tensor, "b l"] | None
+"""True where a location is real; None where all are."""
+
 Grid: TypeAlias = tuple[int, int]
 """(h, w) with h · w = L: location l = row · w + column."""
 
@@ -62,9 +68,7 @@ class Pooling(nn.Module):
 
     def __init__(self, in_dim: int, out_dim: int):
         super().__init__()
-        for name, value in (("in_dim", in_dim), ("out_dim", out_dim)):
-            if value < 1:
-                raise ConfigError(f"{type(self).__name__}: {name} must be at least 1, got {value}")
+        at_least_one(type(self).__name__, in_dim=in_dim, out_dim=out_dim)
         self.in_dim = in_dim
         self.out_dim = out_dim
 
@@ -73,14 +77,10 @@ class Pooling(nn.Module):
         """Build from a paper's word for it, e.g. ``jcf-32-8``; ``options`` are the constructor's keywords."""
         return cls(**options_in(name, cls.family, cls.name_options), **options)
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         raise NotImplementedError
 
-    def local(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b l out"]:
+    def local(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b l out"]:
         """What each location adds to the output: ``local(x).sum(1) == forward(x)``, but for rounding.
 
         The output is not normalised here. Divided by its length, these are shares of a cosine *with that length held
@@ -116,3 +116,17 @@ class Pooling(nn.Module):
         if mask.dtype != torch.bool:
             raise ShapeError(f"{kind}: mask must be bool (True = a real location), got {mask.dtype}")
         return x.masked_fill(~mask[..., None], 0)  # not a product: 0 · NaN is NaN
+
+
+def at_least_one(what: str, **values: int) -> None:
+    """Refuse counts below 1, by name."""
+    for name, value in values.items():
+        if value < 1:
+            raise ConfigError(f"{what}: {name} must be at least 1, got {value}")
+
+
+def positive(what: str, **values: float) -> None:
+    """Refuse numbers that are not over 0, by name."""
+    for name, value in values.items():
+        if not value > 0:
+            raise ConfigError(f"{what}: {name} must be over 0, got {value}")

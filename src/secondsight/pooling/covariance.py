@@ -6,7 +6,7 @@ The power evens out the eigenvalues, and gives a robust estimate where locations
 
 from __future__ import annotations
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from secondsight.errors import ConfigError
@@ -14,7 +14,7 @@ from secondsight.functional.pooling.covariance import covariance
 from secondsight.functional.pooling.full_precision import full_precision
 from secondsight.functional.pooling.matrix_sqrt import matrix_power, newton_schulz_sqrt
 from secondsight.functional.pooling.triangle import upper_triangle
-from secondsight.pooling.contract import Grid, Pooling
+from secondsight.pooling.contract import Grid, Locals, Mask, Pooling, at_least_one, positive
 
 
 class MPNCov(Pooling):
@@ -38,9 +38,7 @@ class MPNCov(Pooling):
             raise ConfigError(f"mpn-cov: power must be over 0 and at most 1, got {power}")
         self.power, self.isometric = power, isometric
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         with full_precision(self.checked(x, mask)) as x:
             return upper_triangle(matrix_power(covariance(x, mask), self.power), isometric=self.isometric)
 
@@ -67,15 +65,11 @@ class ISqrtCov(Pooling):
 
     def __init__(self, in_dim: int, *, steps: int = 5, isometric: bool = False, eps: float = 1e-10):
         super().__init__(in_dim, in_dim * (in_dim + 1) // 2)
-        if steps < 1:
-            raise ConfigError(f"isqrt-cov: steps must be at least 1, got {steps}")
-        if eps <= 0:
-            raise ConfigError(f"isqrt-cov: eps must be over 0, got {eps}")
+        at_least_one("isqrt-cov", steps=steps)
+        positive("isqrt-cov", eps=eps)
         self.steps, self.isometric, self.eps = steps, isometric, eps
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         with full_precision(self.checked(x, mask)) as x:
             root = newton_schulz_sqrt(covariance(x, mask), steps=self.steps, eps=self.eps)
             return upper_triangle(root, isometric=self.isometric)

@@ -18,7 +18,7 @@ from secondsight.errors import DataError, ShapeError
 from secondsight.functional.pooling.factors import covariances, mfa_posteriors, weighted_moments
 from secondsight.functional.pooling.residuals import nearest_codeword
 from secondsight.pooling.contract import Features
-from secondsight.pooling.feature_samples import chunks, kmeans, sample
+from secondsight.pooling.feature_samples import chunks, kmeans, sample, usable
 from secondsight.progress import bar
 
 ROWS = 8192
@@ -89,13 +89,7 @@ def moments(features: Features) -> tuple[int, Float[Tensor, " d"], Float[Tensor,
         spread = spread.to(fresh) + (chunk - fresh).square().sum(0) + delta.square() * (count * len(chunk) / total)
         mean = mean.to(fresh) + delta * (len(chunk) / total)
         count = total
-    if count == 0:
-        raise DataError("no local features to fit from: the stream is empty")
-    if not torch.isfinite(spread).all():
-        raise DataError(
-            "the local features to fit from hold NaN or infinite values; look for the image that makes them"
-        )
-    return count, mean, spread / count
+    return count, mean, usable(spread if count else None) / count
 
 
 def _blocks(features: Features) -> Iterator[Float[Tensor, "m d"]]:

@@ -3,18 +3,20 @@
 Li, Wang, Liu, Hou, "Factorized Bilinear Models for Image Recognition", ICCV 2017, with its DropFactor:
 
     y_o = Σ_l ( b_o + w_oᵀ x_l + ‖F_o x_l‖² ),    F_o ∈ R^{k×d} .
+
+The authors' code leaves the terms x_i² out of ‖F_o x‖², and halves the bilinear part at test.
 """
 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
 from secondsight.functional.pooling.locations import location_count
 from secondsight.functional.pooling.quadratic import quadratic, quadratic_flops, quadratic_local
-from secondsight.pooling.contract import Grid, Pooling
+from secondsight.pooling.contract import Grid, Locals, Mask, Pooling, at_least_one
 
 
 class FactorizedBilinear(Pooling):
@@ -37,8 +39,7 @@ class FactorizedBilinear(Pooling):
 
     def __init__(self, in_dim: int, out_dim: int, *, factors: int = 20, drop: float = 0.5, reduce: str = "sum"):
         super().__init__(in_dim, out_dim)
-        if factors < 1:
-            raise ConfigError(f"fbn: factors must be at least 1, got {factors}")
+        at_least_one("fbn", factors=factors)
         if not 0 <= drop < 1:
             raise ConfigError(f"fbn: drop must be at least 0 and below 1, got {drop}")
         if reduce not in ("sum", "mean"):
@@ -49,17 +50,13 @@ class FactorizedBilinear(Pooling):
         # Small: the squares are positive, and all outputs would share one large mean that hides the linear path.
         self.factors = nn.Parameter(torch.randn(out_dim, factors, in_dim) * 0.1)
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         x = self.checked(x, mask)
         count = location_count(x, mask, least=0)
         y = count * self.bias + x.sum(1) @ self.weight.mT + quadratic(x, self.factors, self._kept())
         return y if self.reduce == "sum" else y / count.clamp_min(1)
 
-    def local(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b l out"]:
+    def local(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b l out"]:
         """What each location adds, with all paths present: DropFactor belongs to ``forward`` while training."""
         x = self.checked(x, mask)
         y = self.bias + x @ self.weight.mT + quadratic_local(x, self.factors)

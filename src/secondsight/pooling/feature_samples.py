@@ -50,13 +50,18 @@ def sample(features: Features, limit: int, *, seed: int = 0) -> Float[Tensor, "m
         if len(keys) > limit:
             keys, order = keys.topk(limit, largest=False, sorted=False)
             kept = kept[order.to(kept.device)]
-    if kept is None or len(kept) == 0:
+    return usable(kept)
+
+
+def usable(found: Tensor | None) -> Tensor:
+    """What was made of a stream of local features, if there were any and all of them finite."""
+    if found is None or len(found) == 0:
         raise DataError("no local features to fit from: the stream is empty")
-    if not torch.isfinite(kept).all():
+    if not torch.isfinite(found).all():
         raise DataError(
             "the local features to fit from hold NaN or infinite values; look for the image that makes them"
         )
-    return kept
+    return found
 
 
 def kmeans(

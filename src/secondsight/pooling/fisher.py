@@ -6,7 +6,7 @@ Fisher vector: Perronnin, Sánchez, Mensink, ECCV 2010. FisherNet: Tang et al., 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from secondsight.functional.pooling.full_precision import widened
@@ -14,7 +14,7 @@ from secondsight.functional.pooling.gaussians import fisher_scores, fisher_terms
 from secondsight.functional.pooling.locations import location_count
 from secondsight.functional.pooling.posterior_sums import posterior_sums, posteriors
 from secondsight.pooling.codebook_pooling import FIT_POINTS, set_values
-from secondsight.pooling.contract import Grid
+from secondsight.pooling.contract import Grid, Locals, Mask
 from secondsight.pooling.mixture_pooling import FLOOR, MixturePooling
 
 
@@ -53,25 +53,17 @@ class FisherVector(MixturePooling):
         self.register_buffer("means", torch.zeros(codewords, in_dim))
         self.register_buffer("variances", torch.ones(codewords, in_dim))
 
-    def set_mixture(
-        self,
-        weights: Float[Tensor, " n"],
-        means: Float[Tensor, "n d"],
-        variances: Float[Tensor, "n d"],
-        loadings: Float[Tensor, "n d f"] | None = None,
-    ) -> None:
+    def set_mixture(self, weights: Tensor, means: Tensor, variances: Tensor, loadings: Tensor | None = None) -> None:
         set_values(self, weights=weights, means=means, variances=variances)
         self.mark_fitted()
 
-    def posteriors(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l n"]:
+    def posteriors(self, x: Locals, mask: Mask = None) -> Float[Tensor, "b l n"]:
         """γ_k(x): the chance that each location comes from each Gaussian."""
         weights, means, variances = self.values("weights", "means", "variances")
         centre = weights @ means  # from x and μ alike: it changes nothing but the rounding
         return posteriors(x - centre, mask, *log_joint_terms(weights, means - centre, variances))
 
-    def sums(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
-    ) -> Float[Tensor, "b blocks d"]:
+    def sums(self, x: Locals, mask: Mask, grid: Grid | None) -> Float[Tensor, "b blocks d"]:
         weights, means, variances = self.values("weights", "means", "variances")
         centre = weights @ means
         mu = means - centre
@@ -80,9 +72,7 @@ class FisherVector(MixturePooling):
         scores = torch.cat(fisher_scores(s0, s1, s2, mu, variances.rsqrt()), dim=1)
         return scores * (_front(weights.rsqrt()) / location_count(x, mask)[..., None])
 
-    def terms(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
-    ) -> Float[Tensor, "b l blocks d"]:
+    def terms(self, x: Locals, mask: Mask, grid: Grid | None) -> Float[Tensor, "b l blocks d"]:
         weights, means, variances = self.values("weights", "means", "variances")
         gamma = self.posteriors(x, mask) / location_count(x, mask)[..., None]
         return torch.cat(fisher_terms(x, gamma, means, variances.rsqrt()), dim=2) * _front(weights.rsqrt())
@@ -130,19 +120,13 @@ class FisherNet(MixturePooling):
         self.bias = nn.Parameter(torch.randn(codewords, in_dim) / in_dim**0.5)
         self.log_prior = nn.Parameter(torch.zeros(codewords)) if exact else None
 
-    def set_mixture(
-        self,
-        weights: Float[Tensor, " n"],
-        means: Float[Tensor, "n d"],
-        variances: Float[Tensor, "n d"],
-        loadings: Float[Tensor, "n d f"] | None = None,
-    ) -> None:
+    def set_mixture(self, weights: Tensor, means: Tensor, variances: Tensor, loadings: Tensor | None = None) -> None:
         """w = 1/σ, b = −μ (and the weights, where they are kept)."""
         set_values(self, weight=variances.rsqrt(), bias=-means)
         if self.log_prior is not None:
             set_values(self, log_prior=weights.log())
 
-    def posteriors(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l n"]:
+    def posteriors(self, x: Locals, mask: Mask = None) -> Float[Tensor, "b l n"]:
         """γ_k(x): how much of each location goes to each Gaussian."""
         centre, mu, _ = self._gaussians()
         return posteriors(x - centre, mask, *self._logits(mu))
@@ -167,18 +151,14 @@ class FisherNet(MixturePooling):
             return scores
         return scores * _front((-0.5 * widened(self.log_prior).log_softmax(0)).exp())
 
-    def sums(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
-    ) -> Float[Tensor, "b blocks d"]:
+    def sums(self, x: Locals, mask: Mask, grid: Grid | None) -> Float[Tensor, "b blocks d"]:
         centre, mu, weight = self._gaussians()
         s0, s1, s2 = posterior_sums(x, mask, *self._logits(mu), centre=centre)
         assert s2 is not None
         both = torch.cat(fisher_scores(s0, s1, s2, mu, weight), dim=1)
         return self._weighed(both / location_count(x, mask)[..., None])
 
-    def terms(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
-    ) -> Float[Tensor, "b l blocks d"]:
+    def terms(self, x: Locals, mask: Mask, grid: Grid | None) -> Float[Tensor, "b l blocks d"]:
         weight, bias = self.values("weight", "bias")
         gamma = self.posteriors(x, mask) / location_count(x, mask)[..., None]
         return self._weighed(torch.cat(fisher_terms(x, gamma, -bias, weight), dim=2))

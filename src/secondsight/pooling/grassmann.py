@@ -8,7 +8,7 @@ no bursty direction drowns the others. ``grassmann-k`` never forms it; ``grassma
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
@@ -16,7 +16,7 @@ from secondsight.functional.pooling.full_precision import full_precision
 from secondsight.functional.pooling.subspace import bilinear_readout, top_subspace
 from secondsight.functional.pooling.triangle import upper_triangle
 from secondsight.pooling.compact_bilinear import signs
-from secondsight.pooling.contract import Features, Grid, Pooling
+from secondsight.pooling.contract import Features, Grid, Locals, Mask, Pooling
 from secondsight.pooling.principal import main_directions
 
 
@@ -87,9 +87,7 @@ class Grassmann(Pooling):
         a, c = w * out_dim**-0.25
         self.a, self.c = nn.Parameter(a.clone()), nn.Parameter(c.clone())
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         u = self.subspace(self.checked(x, mask))
         return bilinear_readout(u, self.a.to(u.dtype), self.c.to(u.dtype))
 
@@ -122,9 +120,7 @@ class GrassmannFull(Pooling):
         super().__init__(in_dim, dim * (dim + 1) // 2)
         self.subspace = Subspace(in_dim, rank=rank, channels=channels)
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         u = self.subspace(self.checked(x, mask))
         return upper_triangle(u @ u.mT, isometric=True)
 

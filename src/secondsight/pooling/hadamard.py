@@ -14,9 +14,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from secondsight.errors import ConfigError
 from secondsight.functional.pooling.glimpses import attention, embedded, glimpses
-from secondsight.pooling.contract import Features, Grid, Pooling
+from secondsight.pooling.contract import Features, Grid, Locals, Mask, Pooling, at_least_one
 from secondsight.pooling.feature_samples import sample
 
 
@@ -42,9 +41,7 @@ class Hadamard(Pooling):
 
     def __init__(self, in_dim: int, out_dim: int, *, glimpses: int = 2, rank: int = 512, attention_rank: int = 128):
         super().__init__(in_dim, out_dim)
-        for name, value in (("glimpses", glimpses), ("rank", rank), ("attention_rank", attention_rank)):
-            if value < 1:
-                raise ConfigError(f"hadamard: {name} must be at least 1, got {value}")
+        at_least_one("hadamard", glimpses=glimpses, rank=rank, attention_rank=attention_rank)
         # Unit variance before the tanh for inputs of length 1, and unit variance after P for a flat attention.
         self.u = nn.Parameter(torch.randn(in_dim, rank))
         self.v = nn.Parameter(torch.randn(in_dim, rank))
@@ -53,15 +50,11 @@ class Hadamard(Pooling):
         self.p_attention = nn.Parameter(torch.randn(attention_rank, glimpses) * attention_rank**-0.5)
         self.p = nn.Parameter(torch.randn(glimpses * rank, out_dim) * (glimpses * rank) ** -0.5)
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         f, weights = self._products(x, mask)
         return glimpses(f, weights).flatten(1) @ self.p
 
-    def local(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b l out"]:
+    def local(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b l out"]:
         f, weights = self._products(x, mask)
         parts = self.p.unflatten(0, (weights.shape[-1], -1))  # (g, r, out)
         z = sum(weights[..., g, None] * (f @ part) for g, part in enumerate(parts))

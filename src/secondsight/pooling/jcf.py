@@ -13,17 +13,17 @@ of z, and a matrix after it (``ending``), which lets z be wider than what comes 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypedDict
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, ShapeError, UnknownName
 from secondsight.functional.pooling.jcf import jcf, jcf_local
 from secondsight.functional.pooling.locations import location_count
 from secondsight.pooling.codebook import Assigned, Codebook
-from secondsight.pooling.contract import Features, Grid, Pooling
+from secondsight.pooling.contract import Features, Grid, Locals, Mask, Pooling
 from secondsight.pooling.ending import Ending
 from secondsight.pooling.feature_samples import image_batches, sample
 from secondsight.pooling.mixers import Linear, mixer
@@ -39,19 +39,6 @@ from secondsight.pooling.starts import (
 
 ENOUGH = 20
 """Locations a codeword from which it takes less time to combine the shared projectors and route than to use all."""
-
-
-class Operands(TypedDict):
-    """What ``functional.jcf`` takes."""
-
-    x: Tensor
-    h: Tensor
-    uv: Tensor
-    bias: Tensor | None
-    index: Tensor | None
-    y: Tensor | None
-    g: Tensor | None
-    index2: Tensor | None
 
 
 class JCF(Pooling):
@@ -162,12 +149,7 @@ class JCF(Pooling):
         return self.uv[..., self.width :]
 
     def forward(
-        self,
-        x: Float[Tensor, "b l d"],
-        mask: Bool[Tensor, "b l"] | None = None,
-        *,
-        y: Float[Tensor, "b l d"] | None = None,
-        grid: Grid | None = None,
+        self, x: Locals, mask: Mask = None, *, y: Locals | None = None, grid: Grid | None = None
     ) -> Float[Tensor, "b out"]:
         """``y``: other features for the second factor (another modality, a neighbouring location); ``x`` when None."""
         return self.ending(self._summed(x, mask, y))
@@ -177,30 +159,19 @@ class JCF(Pooling):
         return z if self.reduce == "sum" else z / location_count(x, mask)
 
     def local(
-        self,
-        x: Float[Tensor, "b l d"],
-        mask: Bool[Tensor, "b l"] | None = None,
-        *,
-        y: Float[Tensor, "b l d"] | None = None,
-        grid: Grid | None = None,
+        self, x: Locals, mask: Mask = None, *, y: Locals | None = None, grid: Grid | None = None
     ) -> Float[Tensor, "b l out"]:
         return self.ending.local(self.summands(x, mask, y=y))
 
-    def summands(
-        self,
-        x: Float[Tensor, "b l d"],
-        mask: Bool[Tensor, "b l"] | None = None,
-        *,
-        y: Float[Tensor, "b l d"] | None = None,
-    ) -> Float[Tensor, "b l k"]:
+    def summands(self, x: Locals, mask: Mask = None, *, y: Locals | None = None) -> Float[Tensor, "b l k"]:
         """What each location adds to z before power and matrix: ``ending(summands(x).sum(1)) == forward(x)``. Unlike
         those of ``local`` they do not depend on the other locations, so without location l the sum is z − z_l.
         """
         z = jcf_local(**self._operands(x, mask, y))
         return z if self.reduce == "sum" else z / location_count(x, mask)[..., None]
 
-    def _operands(self, x: Tensor, mask: Tensor | None, y: Tensor | None) -> Operands:
-        """What the contraction takes: features, coefficients p and q, projectors, offsets."""
+    def _operands(self, x: Tensor, mask: Tensor | None, y: Tensor | None) -> dict[str, Any]:
+        """What ``functional.jcf`` takes: features, coefficients p and q, projectors, offsets."""
         x = self.checked(x, mask)
         if y is not None:
             y = self.checked(y, mask)
@@ -219,8 +190,8 @@ class JCF(Pooling):
             kept = torch.rand(x.shape[0], 1, len(uv), device=x.device) >= self.dropout
             kept = kept.to(h.weights.dtype) / (1 - self.dropout)
             h, g = h.thinned(kept), None if g is None else g.thinned(kept)
-        second_weights, second_index = (None, None) if g is None else g
-        return Operands(x=x, h=h.weights, uv=uv, bias=bias, index=h.which, y=y, g=second_weights, index2=second_index)
+        operands = {"x": x, "y": y, "h": h.weights, "index": h.which, "uv": uv, "bias": bias}
+        return operands if g is None else {**operands, "g": g.weights, "index2": g.which}
 
     def _assign(self, x: Tensor, mask: Tensor | None, y: Tensor | None) -> tuple[Assigned, Assigned | None]:
         """h(x), and the second factor's assignment where it is another one."""

@@ -9,13 +9,13 @@ on X Xᵀ with a symmetric weight matrix of rank r has, for class c, the score
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
 from secondsight.functional.pooling.locations import location_count
 from secondsight.functional.pooling.quadratic import quadratic, quadratic_flops, quadratic_local
-from secondsight.pooling.contract import Features, Grid, Pooling
+from secondsight.pooling.contract import Features, Grid, Locals, Mask, Pooling, at_least_one
 from secondsight.pooling.principal import main_directions
 
 
@@ -44,8 +44,7 @@ class LowRankBilinear(Pooling):
         super().__init__(in_dim, out_dim)
         if rank < 2 or rank % 2:
             raise ConfigError(f"lrbp: rank must be even and at least 2 (half positive, half negative), got {rank}")
-        if channels < 1:
-            raise ConfigError(f"lrbp: channels must be at least 1, got {channels}")
+        at_least_one("lrbp", channels=channels)
         if reduce not in ("sum", "mean"):
             raise ConfigError(f"lrbp: reduce must be 'sum' or 'mean', got {reduce!r}")
         self.reduce = reduce
@@ -56,14 +55,10 @@ class LowRankBilinear(Pooling):
         self.register_buffer("signs", torch.ones(rank), persistent=False)
         self.signs[rank // 2 :] = -1
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         return quadratic(self._reduced(x, mask), self.factors, self.signs)
 
-    def local(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b l out"]:
+    def local(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b l out"]:
         return quadratic_local(self._reduced(x, mask), self.factors, self.signs)
 
     def _reduced(self, x: Tensor, mask: Tensor | None) -> Float[Tensor, "b l m"]:

@@ -7,7 +7,7 @@ NIPS 2016. MFAFVNet: Li, Dixit & Vasconcelos, "Deep scene image classification w
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, UnknownName
@@ -22,7 +22,7 @@ from secondsight.functional.pooling.factors import (
 from secondsight.functional.pooling.locations import location_shares
 from secondsight.functional.pooling.residuals import masked
 from secondsight.pooling.codebook_pooling import FIT_POINTS, set_values
-from secondsight.pooling.contract import Grid
+from secondsight.pooling.contract import Grid, Locals, Mask
 from secondsight.pooling.mixture_pooling import FLOOR, MixturePooling
 
 SCALINGS = ("diagonal", "none")
@@ -69,7 +69,7 @@ class _FactorAnalysers(MixturePooling):
         """π (n), μ (n, d), Λ (n, d, f), Ψ (n, d)."""
         raise NotImplementedError
 
-    def posteriors(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l n"]:
+    def posteriors(self, x: Locals, mask: Mask = None) -> Float[Tensor, "b l n"]:
         """γ_k(x): the chance that each location comes from each component."""
         weights, mu, loadings, noise = self._values()
         centre = weights @ mu
@@ -86,14 +86,10 @@ class _FactorAnalysers(MixturePooling):
             g = g * information(weights, cov).rsqrt()[:, :, None]
         return g.permute(2, 0, 1, 3).flatten(1, 2)
 
-    def sums(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
-    ) -> Float[Tensor, "b blocks d"]:
+    def sums(self, x: Locals, mask: Mask, grid: Grid | None) -> Float[Tensor, "b blocks d"]:
         return self._scores(x, location_shares(x, mask))
 
-    def terms(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
-    ) -> Float[Tensor, "b l blocks d"]:
+    def terms(self, x: Locals, mask: Mask, grid: Grid | None) -> Float[Tensor, "b l blocks d"]:
         # every location as an image of its own
         alone = self._scores(x.flatten(0, 1)[:, None], location_shares(x, mask).flatten()[:, None])
         return alone.unflatten(0, x.shape[:2])
@@ -138,13 +134,7 @@ class MFAFV(_FactorAnalysers):
     def _values(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return self.values("weights", "means", "loadings", "noise")  # pyright: ignore[reportReturnType]
 
-    def set_mixture(
-        self,
-        weights: Float[Tensor, " n"],
-        means: Float[Tensor, "n d"],
-        variances: Float[Tensor, "n d"],
-        loadings: Float[Tensor, "n d f"] | None = None,
-    ) -> None:
+    def set_mixture(self, weights: Tensor, means: Tensor, variances: Tensor, loadings: Tensor | None = None) -> None:
         assert loadings is not None
         set_values(self, weights=weights, means=means, loadings=loadings, noise=variances)
         self.mark_fitted()
@@ -175,12 +165,6 @@ class MFAFVNet(_FactorAnalysers):
         log_weights, means, loadings, log_noise = self.values("log_weights", "means", "loadings", "log_noise")
         return log_weights.softmax(0), means, loadings, log_noise.exp()
 
-    def set_mixture(
-        self,
-        weights: Float[Tensor, " n"],
-        means: Float[Tensor, "n d"],
-        variances: Float[Tensor, "n d"],
-        loadings: Float[Tensor, "n d f"] | None = None,
-    ) -> None:
+    def set_mixture(self, weights: Tensor, means: Tensor, variances: Tensor, loadings: Tensor | None = None) -> None:
         assert loadings is not None
         set_values(self, log_weights=weights.log(), means=means, loadings=loadings, log_noise=variances.log())

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from jaxtyping import Float
 from torch import Tensor
 
-from secondsight.pooling.codebook_pooling import CodebookPooling, at_least_one, positive
-from secondsight.pooling.contract import Features, Grid
+from secondsight.pooling.codebook_pooling import CodebookPooling
+from secondsight.pooling.contract import Features, Grid, at_least_one, positive
 from secondsight.pooling.em import fit_mixture
 
 FLOOR = 1.0
@@ -48,13 +47,7 @@ class MixturePooling(CodebookPooling):
         self.set_mixture(mixture.weights, mixture.means, mixture.variances, mixture.loadings)
 
     @abstractmethod
-    def set_mixture(
-        self,
-        weights: Float[Tensor, " n"],
-        means: Float[Tensor, "n d"],
-        variances: Float[Tensor, "n d"],
-        loadings: Float[Tensor, "n d f"] | None = None,
-    ) -> None:
-        """Use, or start at, a mixture that was fitted elsewhere: π, μ, the diagonal variance, and Λ where there are
-        factors.
+    def set_mixture(self, weights: Tensor, means: Tensor, variances: Tensor, loadings: Tensor | None = None) -> None:
+        """Use, or start at, a mixture that was fitted elsewhere: π (n), μ (n, d), the diagonal variance (n, d), and Λ
+        (n, d, f) where there are factors.
         """

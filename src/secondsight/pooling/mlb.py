@@ -16,10 +16,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from secondsight.errors import ConfigError
 from secondsight.functional.pooling.glimpses import attention, embedded, glimpses
 from secondsight.functional.pooling.locations import location_count
-from secondsight.pooling.contract import Features, Grid, Pooling
+from secondsight.pooling.contract import Features, Grid, Locals, Mask, Pooling, at_least_one
 from secondsight.pooling.feature_samples import image_batches, sample
 
 
@@ -43,9 +42,7 @@ class MLB(Pooling):
 
     def __init__(self, in_dim: int, out_dim: int, *, glimpses: int = 2, rank: int = 512):
         super().__init__(in_dim, out_dim)
-        for name, value in (("glimpses", glimpses), ("rank", rank)):
-            if value < 1:
-                raise ConfigError(f"mlb: {name} must be at least 1, got {value}")
+        at_least_one("mlb", glimpses=glimpses, rank=rank)
         # Unit variance before the tanh for inputs of length 1, and unit variance after P.
         self.attention_weight = nn.Parameter(torch.randn(in_dim, 2 * rank))  # [U_a V_a]
         self.attention_bias = nn.Parameter(torch.zeros(2 * rank))
@@ -56,9 +53,7 @@ class MLB(Pooling):
         self.out_weight = nn.Parameter(torch.randn(glimpses * rank, out_dim) * (glimpses * rank) ** -0.5)  # P
         self.out_bias = nn.Parameter(torch.zeros(out_dim))
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         seen = self._glimpses(x, mask)  # (b, g, d)
         first, second = self._embedded(seen).tanh().chunk(2, dim=-1)
         z = (first * second).flatten(1) @ self.out_weight + self.out_bias

@@ -6,10 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from secondsight.errors import DataError
 from secondsight.functional.pooling.residuals import nearest_codeword
 from secondsight.pooling.contract import Features
-from secondsight.pooling.feature_samples import chunks
+from secondsight.pooling.feature_samples import chunks, usable
 
 
 def main_directions(features: Features, n: int) -> Float[Tensor, "d n"]:
@@ -23,13 +22,7 @@ def main_directions(features: Features, n: int) -> Float[Tensor, "d n"]:
         x = chunk if chunk.dtype == torch.float64 else chunk.float()
         product = (x.mT @ x).double()
         moment = product if moment is None else moment + product
-    if moment is None:
-        raise DataError("no local features to fit from: the stream is empty")
-    if not torch.isfinite(moment).all():
-        raise DataError(
-            "the local features to fit from hold NaN or infinite values; look for the image that makes them"
-        )
-    return torch.linalg.eigh(moment).eigenvectors.flip(1)[:, :n]
+    return torch.linalg.eigh(usable(moment)).eigenvectors.flip(1)[:, :n]
 
 
 def cluster_axes(

@@ -7,13 +7,13 @@ of PCA and whitening", ECCV 2012.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, DataError, RunError, UnknownName
 from secondsight.functional.pooling.locations import location_shares
 from secondsight.functional.pooling.normalise import normalisation
-from secondsight.pooling.contract import Features, Grid, Pooling
+from secondsight.pooling.contract import Features, Grid, Locals, Mask, Pooling
 from secondsight.pooling.feature_samples import image_batches
 from secondsight.pooling.principal import PCA
 from secondsight.progress import track
@@ -64,17 +64,13 @@ class Projected(Pooling):
             self.register_buffer("fitted", torch.tensor(False))
             self.register_load_state_dict_post_hook(_restore)
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         self._check_ready()
         p = self._pooled(x, mask, grid)
         z = p @ self.weight.mT.to(p.dtype)
         return z if self.method == "linear" else z + self._share(x, mask).sum(1)
 
-    def local(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b l out"]:
+    def local(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b l out"]:
         """The pooling's own contributions, projected; PCA's −W μ is shared equally by an image's locations."""
         self._check_ready()
         if self.normalised is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from secondsight.errors import ConfigError, DataError, ShapeError
@@ -19,8 +19,8 @@ from secondsight.functional.pooling.codeword_tensors import own_linear, route, r
 from secondsight.functional.pooling.normalise import l2
 from secondsight.functional.pooling.residuals import nearest_codeword
 from secondsight.functional.pooling.shifts import half_plane, local_pair_tensors, own_pair_tensors, spread
-from secondsight.pooling.codebook_pooling import FIT_POINTS, CodebookPooling, at_least_one, set_values
-from secondsight.pooling.contract import Features, Grid
+from secondsight.pooling.codebook_pooling import FIT_POINTS, CodebookPooling, set_values
+from secondsight.pooling.contract import Features, Grid, Locals, Mask, at_least_one
 from secondsight.pooling.feature_samples import kmeans
 from secondsight.pooling.principal import cluster_axes
 from secondsight.pooling.vlat import offsets
@@ -65,22 +65,16 @@ class _SpatialTensors(CodebookPooling):
     def _make_buffers(self) -> None:
         raise NotImplementedError
 
-    def described(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None
-    ) -> tuple[Tensor, Float[Tensor, "b l p"]]:
+    def described(self, x: Locals, mask: Mask) -> tuple[Tensor, Float[Tensor, "b l p"]]:
         """The codeword (b, l) and the p features of every location."""
         raise NotImplementedError
 
-    def sums(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
-    ) -> Float[Tensor, "b pairs dims"]:
+    def sums(self, x: Locals, mask: Mask, grid: Grid | None) -> Float[Tensor, "b pairs dims"]:
         grid = self._grid(x, grid)
         words, y = self.described(x, mask)
         return own_pair_tensors(y, words, self.codewords, mask, grid, self.shifts).flatten(3).flatten(1, 2)
 
-    def terms(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
-    ) -> Float[Tensor, "b l pairs dims"]:
+    def terms(self, x: Locals, mask: Mask, grid: Grid | None) -> Float[Tensor, "b l pairs dims"]:
         grid = self._grid(x, grid)
         words, y = self.described(x, mask)
         z = spread(y, words, self.codewords, mask)
@@ -147,9 +141,7 @@ class STA(_SpatialTensors):
         set_values(self, centres=kmeans(l2((points - centre) @ axes[0]), self.codewords, seed=seed))
         self.mark_fitted()
 
-    def described(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None
-    ) -> tuple[Tensor, Float[Tensor, "b l p"]]:
+    def described(self, x: Locals, mask: Mask) -> tuple[Tensor, Float[Tensor, "b l p"]]:
         centre, axes, centres = self.values("centre", "axes", "centres")
         y = l2(torch.nn.functional.linear(x, axes.T, -centre @ axes))
         words = nearest_codeword(y, centres)
@@ -212,9 +204,7 @@ class ISTA(_SpatialTensors):
         ones = torch.ones(*words.shape, 1, dtype=like.dtype, device=like.device)
         return own_pair_tensors(ones, words, self.codewords, mask, grid, self.shifts)
 
-    def described(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None
-    ) -> tuple[Tensor, Float[Tensor, "b l p"]]:
+    def described(self, x: Locals, mask: Mask) -> tuple[Tensor, Float[Tensor, "b l p"]]:
         centres, axes = self.values("centres", "axes")
         words = nearest_codeword(x, centres)
         if torch.compiler.is_exporting():
@@ -223,18 +213,14 @@ class ISTA(_SpatialTensors):
         y = unrouted(routed_linear(x, routes, axes, offsets(centres, axes)), routes.order)
         return words, y.view(*words.shape, self.dim)
 
-    def sums(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
-    ) -> Float[Tensor, "b pairs dims"]:
+    def sums(self, x: Locals, mask: Mask, grid: Grid | None) -> Float[Tensor, "b pairs dims"]:
         grid = self._grid(x, grid)
         words, y = self.described(x, mask)
         tensors = own_pair_tensors(y, words, self.codewords, mask, grid, self.shifts)
         pairs = self._pairs(words, mask, grid, x)
         return torch.addcmul(tensors, pairs, *self.values("mean_tensors"), value=-1).flatten(3).flatten(1, 2)
 
-    def terms(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
-    ) -> Float[Tensor, "b l pairs dims"]:
+    def terms(self, x: Locals, mask: Mask, grid: Grid | None) -> Float[Tensor, "b l pairs dims"]:
         grid = self._grid(x, grid)
         words, y = self.described(x, mask)
         tensors = local_pair_tensors(spread(y, words, self.codewords, mask), grid, self.shifts, self.codewords)

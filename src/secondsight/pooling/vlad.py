@@ -7,7 +7,7 @@ NetVLAD: Arandjelović et al., CVPR 2016.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
@@ -19,8 +19,8 @@ from secondsight.functional.pooling.residuals import (
     one_hot,
     sharpness,
 )
-from secondsight.pooling.codebook_pooling import FIT_POINTS, CodebookPooling, at_least_one, set_values
-from secondsight.pooling.contract import Features, Grid
+from secondsight.pooling.codebook_pooling import FIT_POINTS, CodebookPooling, set_values
+from secondsight.pooling.contract import Features, Grid, Locals, Mask, at_least_one
 from secondsight.pooling.feature_samples import kmeans
 
 
@@ -52,15 +52,11 @@ class VLAD(CodebookPooling):
         set_values(self, centres=kmeans(self.points(features, seed), self.codewords, seed=seed))
         self.mark_fitted()
 
-    def sums(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
-    ) -> Float[Tensor, "b n d"]:
+    def sums(self, x: Locals, mask: Mask, grid: Grid | None) -> Float[Tensor, "b n d"]:
         (centres,) = self.values("centres")
         return hard_residuals(x, nearest_codeword(x, centres), centres, mask)
 
-    def terms(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
-    ) -> Float[Tensor, "b l n d"]:
+    def terms(self, x: Locals, mask: Mask, grid: Grid | None) -> Float[Tensor, "b l n d"]:
         (centres,) = self.values("centres")
         return local_residuals(x, one_hot(nearest_codeword(x, centres), self.codewords, mask, x), centres)
 
@@ -110,21 +106,17 @@ class NetVLAD(CodebookPooling):
         centres = kmeans(points, self.codewords, seed=seed)
         self.start_at(centres, alpha=sharpness(points, centres))
 
-    def assign(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l n"]:
+    def assign(self, x: Locals, mask: Mask = None) -> Float[Tensor, "b l n"]:
         """h(x): how much of each location goes to each codeword."""
         weight, bias = self.values("weight", "bias")
         return posteriors(x, mask, weight, None, bias)
 
-    def sums(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
-    ) -> Float[Tensor, "b n d"]:
+    def sums(self, x: Locals, mask: Mask, grid: Grid | None) -> Float[Tensor, "b n d"]:
         weight, bias, centres = self.values("weight", "bias", "centres")
         s0, s1, _ = posterior_sums(x, mask, weight, None, bias)
         return s1 - s0[..., None] * centres
 
-    def terms(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
-    ) -> Float[Tensor, "b l n d"]:
+    def terms(self, x: Locals, mask: Mask, grid: Grid | None) -> Float[Tensor, "b l n d"]:
         return local_residuals(x, self.assign(x, mask), *self.values("centres"))
 
     def flops(self, locations: int) -> int:

@@ -7,14 +7,14 @@ signatures and similarities using tensor products of local descriptors", CVIU 20
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from secondsight.functional.pooling.codeword_tensors import Routes, own_linear, route, routed_linear, run_grams
 from secondsight.functional.pooling.residuals import nearest_codeword, one_hot
 from secondsight.functional.pooling.triangle import upper_triangle
-from secondsight.pooling.codebook_pooling import FIT_POINTS, CodebookPooling, at_least_one, set_values
-from secondsight.pooling.contract import Features, Grid
+from secondsight.pooling.codebook_pooling import FIT_POINTS, CodebookPooling, set_values
+from secondsight.pooling.contract import Features, Grid, Locals, Mask, at_least_one
 from secondsight.pooling.feature_samples import kmeans
 from secondsight.pooling.principal import cluster_axes
 
@@ -82,9 +82,7 @@ class VLAT(CodebookPooling):
     def _mean_triangles(self) -> Float[Tensor, "n q"]:
         return upper_triangle(*self.values("mean_tensors"), isometric=True)
 
-    def sums(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
-    ) -> Float[Tensor, "b n q"]:
+    def sums(self, x: Locals, mask: Mask, grid: Grid | None) -> Float[Tensor, "b n q"]:
         if torch.compiler.is_exporting():
             return self._dense(x, mask)
         _, routes, y = self._routed(x, mask)
@@ -100,9 +98,7 @@ class VLAT(CodebookPooling):
         grams = torch.einsum("blnp,blq->bnpq", h[..., None] * y[:, :, None], y)
         return upper_triangle(grams - h.sum(1)[..., None, None] * means, isometric=True)
 
-    def terms(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None, grid: Grid | None
-    ) -> Float[Tensor, "b l n q"]:
+    def terms(self, x: Locals, mask: Mask, grid: Grid | None) -> Float[Tensor, "b l n q"]:
         words, routes, y = self._routed(x, mask)
         n = self.codewords
         own = words.flatten()[routes.order]

@@ -31,7 +31,7 @@ def distance_weighted_triplets(
     """(anchor, positive, negative): each positive pair with one negative of weight 1 / q(max(d, cutoff)), d < far.
 
     Weights are normalised for each anchor by itself (a softmax of −log q), so none is lost to underflow. An anchor with
-    no negative nearer than ``far`` draws uniformly, as in the authors' code.
+    no negative nearer than ``far`` draws uniformly among its negatives (the authors' code: among all images).
     """
     index, real = positives(labels)
     negative = labels[:, None] != labels[None, :]

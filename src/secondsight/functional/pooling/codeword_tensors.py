@@ -60,15 +60,10 @@ class _RoutedLinear(torch.autograd.Function):
         dx = g.new_empty(len(order), ctx.shape[1])
         for w, part, out in zip(weight, g.split(ctx.sizes), dx.split(ctx.sizes), strict=True):
             out.copy_(part @ w.T) if torch.is_grad_enabled() else torch.mm(part, w.T, out=out)
-        if len(order) == ctx.shape[0]:
-            return (
-                unrouted(dx, order),
-                None,
-                None,
-                None,
-                None,
-            )  # faster than copying each product's rows to their places
-        return g.new_zeros(ctx.shape).index_copy_(0, order, dx), None, None, None, None
+        # to gather is faster than to copy each product's rows to their places
+        whole = len(order) == ctx.shape[0]
+        dx = unrouted(dx, order) if whole else g.new_zeros(ctx.shape).index_copy_(0, order, dx)
+        return dx, None, None, None, None
 
 
 def unrouted(t: Float[Tensor, "m p"], order: Int[Tensor, " m"]) -> Float[Tensor, "m p"]:

@@ -150,8 +150,7 @@ class _OwnPairs(torch.autograd.Function):
         y, words, left, right = ctx.saved_tensors
         n, p = ctx.n, y.shape[2]
         if torch.is_grad_enabled():  # create_graph=True: gradients that can be differentiated again, at the plain price
-            inputs = (y, words, n, ctx.grid, ctx.shifts)
-            return plain_gradients(_plain_pairs, inputs, grads)
+            return plain_gradients(_plain_pairs, (y, words, n, ctx.grid, ctx.shifts), grads)
         g = grads[0].flatten(0, 1).index_select(0, ctx.runs).transpose(1, 2).reshape(-1, p, n * p)
         d_left, d_right = torch.empty_like(left), torch.empty_like(right)
         for a, c, own, d_a, d_c in zip(
