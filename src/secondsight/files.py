@@ -88,12 +88,6 @@ def write_json(path: str | Path, content: Any, *, indent: int | None = 1) -> Non
     write_bytes(path, (json_text(content, indent=indent) + "\n").encode())
 
 
-def write_bytes(path: str | Path, content: bytes) -> None:
-    """Replace the file at ``path`` by ``content``, atomically."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(content)
-
-
 @contextlib.contextmanager
 def locked(path: str | Path, *, waiting: Callable[[], None] | None = None) -> Iterator[None]:
     """Hold the lock file ``path``, whose directory is made; a process that ends in any way lets go of it.
