@@ -211,6 +211,101 @@ def archives(folder: Path) -> Callable[[random.Random], str]:
     return lambda chance: guarded(attempt, chance)
 
 
+# ---------------------------------------------------------------- models
+
+
+def models(folder: Path) -> Callable[[random.Random], str]:
+    """Accidents to a model directory: it is refused, or it gives the same embeddings as before, bit for bit."""
+    import torch
+
+    import train_tiny  # brings a backbone of two layers  # noqa: F401
+    from secondsight import Embedder, load
+    from secondsight.model import Origin
+
+    torch.set_num_threads(1)
+    model = Embedder.build(backbone="tiny", weights="random", pooling="jcf-4-2", dim=24, reduce=16, size=16).eval()
+    model.origin = Origin("photos", ("a", "b"), ("c", "d"))
+    model.save(folder / "whole")
+    names = ("config.toml", "model.safetensors", "origin.json")
+    contents = {name: (folder / "whole" / name).read_bytes() for name in names}
+    images = torch.arange(2 * 3 * 16 * 16, dtype=torch.uint8).reshape(2, 3, 16, 16)
+    with torch.no_grad():
+        right = model(images)
+
+    def attempt(chance: random.Random) -> None:
+        shutil.rmtree(folder / "model", ignore_errors=True)
+        shutil.copytree(folder / "whole", folder / "model")
+        name = chance.choice(("config.toml", "config.toml", "model.safetensors", "model.safetensors", "origin.json"))
+        if name == "config.toml" and chance.random() < 0.7:
+            changed = _another_value(contents[name].decode(), chance)
+        else:
+            changed = mutate(contents[name], list(contents.values()), chance, most=2)
+        (folder / "model" / name).write_bytes(changed)
+        again = load(folder / "model")
+        with torch.no_grad():
+            if not torch.equal(again(images), right):
+                raise Different(f"{name}: other embeddings")
+        if again.origin != model.origin:
+            raise Different(f"{name}: another origin, {again.origin}")
+
+    return lambda chance: guarded(attempt, chance)
+
+
+WORDS = (
+    *("0", "-1", "-3", "1000000000", "99999999999999999999999", "1e300", "nan", "inf", "true", '""', '"x"', "[]", "{}"),
+    *('"jcf-100000-100000"', '"jcf-1-1"', '"../../etc"', "[" * 200 + "]" * 200, "{ width = 1000000000 }", '"\\u0000"'),
+    *("1979-05-27", "[1, 2]", '"vgg16"', '"average"', "2", "16", "1"),
+)
+
+
+def _another_value(text: str, chance: random.Random) -> bytes:
+    """One key gets a value that someone might try, or there is a key more, or less."""
+    lines = text.splitlines()
+    at = chance.randrange(len(lines))
+    key, equals, _ = lines[at].partition("=")
+    if equals and chance.random() < 0.8:
+        lines[at] = f"{key}= {chance.choice(WORDS)}"
+    elif chance.random() < 0.5:
+        del lines[at]
+    else:
+        deep = "a." * chance.choice((0, 3, 60, 5000))
+        lines.insert(at, f"{deep}{chance.choice(('keep', 'x', 'mirror'))} = {chance.choice(WORDS)}")
+    return "\n".join(lines).encode()
+
+
+# ---------------------------------------------------------------- vectors
+
+
+def vectors(folder: Path) -> Callable[[random.Random], str]:
+    """Saved embeddings and labels, as ``evaluate`` takes them."""
+    from secondsight.evaluate import Evaluation, Items
+
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((12, 4)).astype(kind) for kind in ("f4", "f8", "f2", ">f4", "i1", "u2")]
+    arrays += [np.zeros((0, 4), "f4"), np.float32(3), rng.standard_normal((3, 2, 2)), np.array([["a"]])]
+    numbers = np.repeat(np.arange(6), 2)
+    labels: list[tuple[str, bytes]] = [(".txt", b"".join(b"%d\n" % i for i in numbers)), (".npy", _npy(numbers))]
+    labels += [(".npy", _npy(numbers.astype("U3"))), (".npy", _npy(numbers.astype(float))), (".npy", _npy(np.int64(1)))]
+    seeds = [_npy(array) for array in arrays]
+
+    def attempt(chance: random.Random) -> None:
+        suffix, names = chance.choice(labels)
+        found, file = chance.choice(seeds), folder / f"labels{suffix}"
+        which = chance.random()
+        (folder / "v.npy").write_bytes(mutate(found, seeds, chance, most=2) if which < 0.7 else found)
+        file.write_bytes(mutate(names, [n for _, n in labels], chance, most=2) if which > 0.5 else names)
+        items = Items.of_files(folder / "v.npy", file, None)
+        Evaluation.of(items, bootstrap=0, progress=lambda share: None).to_json()
+
+    return lambda chance: guarded(attempt, chance)
+
+
+def _npy(array: np.ndarray | np.generic) -> bytes:
+    out = io.BytesIO()
+    np.save(out, array, allow_pickle=False)
+    return out.getvalue()
+
+
 # ---------------------------------------------------------------- caches
 
 
@@ -348,9 +443,11 @@ def commands(folder: Path) -> Callable[[random.Random], str]:
     files = [str(folder / name) for name in ("photos", "v.npy", "empty.npy", "cut.npy", "zero.npy", "labels.txt")]
     files += [str(folder / name) for name in ("bad.csv", "file", "none")]
     starts = [
-        ("data", "verify"), ("data", "stats"), ("data", "cache"), ("data", "list"), ("data", "get"), ("data",),
-        ("evaluate",), ("poolings",), ("backbones",), ("losses",), ("recipes",), ("compare",), ("compress",), (),
-    ]  # fmt: skip
+        *(("data", "verify"), ("data", "stats"), ("data", "cache"), ("data", "list"), ("data", "get"), ("data",), ()),
+        *(("evaluate",), ("embed",), ("index",), ("update",), ("search",), ("duplicates",), ("info",), ("check",)),
+        *(("explain",), ("codewords",), ("train", "--dry-run"), ("compare",), ("compress",)),
+        *(("poolings",), ("backbones",), ("losses",), ("recipes",)),
+    ]
     options = [
         *("--json", "--decode", "--duplicates", "--split", "--sample", "--directory", "--keep", "--root", "--from"),
         *("--labels", "--out", "--seed", "--bootstrap", "--fold", "--size", "--device", "--weights", "--channels"),
@@ -392,9 +489,11 @@ def _run(main: Callable[[], None], words: list[str]) -> tuple[str, str, int]:
 
 
 KINDS = {
-    "pictures": Kind(pictures, 0.50, "24 encodings of 3 pictures"),
-    "tables": Kind(tables, 0.20, "CSV, TSV and Parquet"),
+    "pictures": Kind(pictures, 0.46, "24 encodings of 3 pictures"),
+    "tables": Kind(tables, 0.18, "CSV, TSV and Parquet"),
     "archives": Kind(archives, 0.12, "zip and tar, seven ways of packing"),
+    "models": Kind(models, 0.06, "configuration, weights and origin of a model directory"),
+    "vectors": Kind(vectors, 0.02, "saved embeddings and labels"),
     "caches": Kind(caches, 0.02, "files of the feature cache"),
     "servers": Kind(servers, 0.05, "answers of a server, and addresses"),
     "commands": Kind(commands, 0.03, "command lines"),

@@ -23,6 +23,8 @@ import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # train_tiny
+
 from attempts import KINDS, REFUSED, SOUND, Different
 
 CHUNK = 2000  # mutations in one process

@@ -6,7 +6,16 @@ import pytest
 from attempts import KINDS
 from fuzz import attempts
 
-COUNTS = {"pictures": 1500, "tables": 700, "archives": 400, "caches": 60, "servers": 300, "commands": 40}
+COUNTS = {
+    "pictures": 1200,
+    "tables": 600,
+    "archives": 300,
+    "models": 200,
+    "vectors": 200,
+    "caches": 40,
+    "servers": 200,
+    "commands": 40,
+}
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))

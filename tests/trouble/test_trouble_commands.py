@@ -73,14 +73,15 @@ def test_text_from_outside_is_shown_and_does_nothing(capsys):
 
 def test_an_output_that_cannot_be_written_is_known_before_the_work(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"file/out: nothing can be written there \(Not a directory\)"):
-        files.require_room(tmp_path / "file" / "out", directory=True)
+    for place in (tmp_path / "file", tmp_path / "file" / "out"):
+        with pytest.raises(ConfigError, match=r"cannot be written to: Not a directory; choose another place"):
+            files.check_writable(place)
     with pytest.raises(ConfigError, match="it is a folder, and a file is to be written"):
-        files.require_room(tmp_path)
+        files.check_writable(tmp_path, directory=False)
     with pytest.raises(ConfigError, match="/proc/nothing"):
-        files.require_room("/proc/nothing/x.json")
-    assert files.require_room(tmp_path / "a" / "b.json").parent.is_dir()
-    assert list((tmp_path / "a").iterdir()) == []
+        files.check_writable("/proc/nothing/x")
+    files.check_writable(tmp_path / "a" / "b.json", directory=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_files_are_readable_by_whom_the_umask_says(tmp_path):

@@ -127,7 +127,7 @@ def _quietly(url: str, target: Path) -> None:
 
 def test_a_root_that_is_a_file_is_known_before_anything_is_asked(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="nothing can be written there"):
+    with pytest.raises(ConfigError, match="cannot be written to"):
         get("cub200", root=tmp_path / "file", urls=["http://127.0.0.1:1/x"])
 
 

@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from cached_photos import make_photos
 
@@ -143,3 +144,64 @@ def test_downloading(tmp_path):
         server.shutdown()
     left = {path.name for path in tmp_path.iterdir()} - {"alone", *(t.name for t in targets)}
     assert not left
+
+
+def test_embedding(tmp_path):
+    import train_tiny
+    from secondsight import Embedder, data
+    from secondsight.embed.directory import embed_to, finish
+
+    images = data.open(train_tiny.write_digits(tmp_path / "digits", images=20))
+    model = Embedder.build(
+        backbone="tiny", weights="random", pooling="average", dim=8, reduce=0, transform="resize"
+    ).eval()
+
+    def work(folder: Path) -> None:
+        if not (folder / "vectors.npy").exists():
+            embed_to(folder, model, images, block=8, batch_size=8, workers=0)
+            finish(folder, images, block=8, batch_size=8)
+
+    seconds, hits = alone(lambda: work(tmp_path / "alone")), 0
+    folders = [tmp_path / f"killed-{i}" for i in range(max(1, KILLS // 5))]
+    for folder in folders:
+        hits += killed_again_and_again(lambda f=folder: work(f), seconds=seconds, kills=5, seed=folder.name)
+    assert hits
+    right = (tmp_path / "alone" / "vectors.npy").read_bytes()
+    for folder in folders:
+        assert (folder / "vectors.npy").read_bytes() == right
+        assert (folder / "items.csv").read_bytes() == (tmp_path / "alone" / "items.csv").read_bytes()
+
+
+@pytest.mark.skipif("KILLS" not in os.environ, reason="test_train_resume.py kills training; make kills does it here")
+def test_training(tmp_path):
+    import train_tiny
+    from test_train_resume import OVERRIDES, assert_same_run
+
+    digits, fork = train_tiny.write_digits(tmp_path / "digits"), train_tiny.processes()
+
+    def start(out: Path):
+        words = (str(digits), str(out), OVERRIDES, True)
+        child = fork.Process(target=train_tiny.train_quietly, args=words, daemon=True)
+        child.start()
+        return child
+
+    for name in ("warm", "alone"):  # the first one waits for torch to be imported
+        begin = time.monotonic()
+        child = start(tmp_path / name)
+        child.join(300)
+        assert child.exitcode == 0
+    seconds, chance, kills, out = time.monotonic() - begin, random.Random(f"training {SEED}"), 0, tmp_path / "run-0"
+    while kills < KILLS:
+        child = start(out)
+        child.join(chance.uniform(0.0, seconds))
+        if child.exitcode is None:
+            child.kill()
+            kills += 1
+        child.join(60)
+        if child.exitcode == 0:  # it had reached the end: begin another one
+            assert_same_run(out, tmp_path / "alone")
+            out = tmp_path / f"run-{kills}"
+    child = start(out)
+    child.join(300)
+    assert child.exitcode == 0
+    assert_same_run(out, tmp_path / "alone")

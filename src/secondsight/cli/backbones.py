@@ -7,8 +7,9 @@ import re
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
+
+from secondsight import terminal
 
 
 def backbones(json: bool = typer.Option(False, "--json", help="One JSON list, for machines.")) -> None:
@@ -32,7 +33,7 @@ def backbones(json: bool = typer.Option(False, "--json", help="One JSON list, fo
     table.add_column("weights", no_wrap=True)
     for row in rows:
         table.add_row(*_cells(row))
-    console = Console()
+    console = terminal.console()
     console.print(table)
     console.print(_NOTES, highlight=False)
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import typer
 from rich import box
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+
+from secondsight import terminal
+from secondsight.cli import options
+from secondsight.cli.options import MISSING
 
 
 def codewords(
@@ -17,8 +19,9 @@ def codewords(
     out: Path = typer.Option(Path("codewords.html"), "--out", "-o", help="The page to write."),
     split: str = typer.Option("all", help="Which part of DATA: all, train, validation, test."),
     images: int = typer.Option(300, min=2, help="Images that are looked at."),
-    seed: int = typer.Option(0, help="Of the choice of images."),
+    seed: int = typer.Option(0, min=0, help="Of the choice of images."),
     device: str = typer.Option("cpu", help="Where the network runs."),
+    missing: str = MISSING,
 ) -> None:
     """What each codeword looks at.
 
@@ -27,15 +30,17 @@ def codewords(
     For every codeword: its most typical patches, how often it is used, how much of the similarity it carries between
     images of one class and of different classes, and its map on a few images.
     """
-    from secondsight import explain
+    from secondsight import explain, files
     from secondsight.data import open as open_images
     from secondsight.model import open_model
 
-    pictures = open_images(data, split=split)
+    files.check_writable(out, directory=False)
+    device = options.device(device)
+    pictures = open_images(data, split=split, missing=options.missing(missing))
     loaded = open_model(model)
     survey = explain.codewords(loaded, pictures, sample=images, seed=seed, device=device)
     survey.save(out, title=f"Codewords of {Path(model).name} on {Path(str(pictures.root)).name}")
-    console = Console()
+    console = terminal.console()
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
     for heading in ("codeword", "of all places", "within a class", "between classes"):
         table.add_column(heading, justify="right")
@@ -45,4 +50,4 @@ def codewords(
             str(word.number), f"{word.usage:.1%}", *("" if value is None else f"{value:+.4f}" for value in pair)
         )
     console.print(table)
-    console.print(f"[bold]{escape(str(out))}[/]  {len(survey.words)} codewords, {survey.images} images")
+    console.print(f"[bold]{terminal.marked(out)}[/]  {len(survey.words)} codewords, {survey.images} images")

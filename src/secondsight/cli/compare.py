@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
+
+from secondsight import terminal
 
 if TYPE_CHECKING:
     from secondsight.train.run_summary import RunSummary
@@ -21,21 +21,24 @@ def compare(
     json: bool = typer.Option(False, "--json", help="One JSON list, for machines."),
 ) -> None:
     """Print runs side by side: what differs between their recipes, and the best figures on the held-out classes."""
+    from secondsight import files
     from secondsight.train.run_summary import differing_keys, metrics_of, summarise
     from secondsight.train.run_summary import plot as draw
 
+    if plot is not None:
+        files.check_writable(plot, directory=False)
     found = [summarise(run) for run in runs if len(runs) == 1 or (run / "config.toml").is_file()]
     if not found:
         raise typer.BadParameter("none of these is a run directory: a run has a config.toml")
     keys, metrics = differing_keys(found), metrics_of(found)
     rows = [_row(run, keys, metrics) for run in found]
     if json:
-        typer.echo(jsonlib.dumps(rows, indent=2))
+        terminal.print_json(rows)
     else:
-        Console().print(_table(rows, keys, metrics))
+        terminal.console().print(_table(rows, keys, metrics))
     if plot is not None:
         draw(found, plot)
-        typer.echo(f"curves: {plot}", err=True)
+        terminal.console(stderr=True).print(f"curves: {terminal.marked(plot)}", soft_wrap=True)
 
 
 def _row(run: RunSummary, keys: list[str], metrics: list[str]) -> dict[str, Any]:
@@ -57,9 +60,9 @@ def _table(rows: list[dict[str, Any]], keys: list[str], metrics: list[str]) -> T
         table.add_column(name.replace("@", "\n@"), justify="right", no_wrap=True)
     tops = {metric: max((row[metric] for row in rows if row[metric] is not None), default=None) for metric in metrics}
     for row in rows:
-        cells = ["–" if row[key] is None else str(row[key]) for key in keys]
+        cells = ["–" if row[key] is None else terminal.marked(row[key]) for key in keys]
         figures = [_figure(row[metric], tops[metric]) for metric in metrics]
-        table.add_row(row["run"], *cells, "–" if row["epoch"] is None else str(row["epoch"]), *figures)
+        table.add_row(terminal.marked(row["run"]), *cells, "–" if row["epoch"] is None else str(row["epoch"]), *figures)
     return table
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
+from secondsight import terminal
+from secondsight.cli import options
+from secondsight.cli.options import MISSING
 from secondsight.errors import ConfigError
 
 
@@ -32,7 +35,8 @@ def compress(
     out: Path = typer.Option(
         None, help="Where the small model goes; default: beside MODEL, named after what was done."
     ),
-    seed: int = typer.Option(0, help="Of the choice of images and of the fine-tuning."),
+    seed: int = typer.Option(0, min=0, help="Of the choice of images and of the fine-tuning."),
+    missing: str = MISSING,
 ) -> None:
     """Make a trained model smaller, and say what it costs.
 
@@ -44,21 +48,23 @@ def compress(
     Choose by figures of validation images, and report those of test images once.
     """
     from secondsight import compress as compression
-    from secondsight import load
+    from secondsight import files, load
 
-    console = Console()
-    large = load(model)
-    pictures = sample = None
-    if data is not None:
-        seen, pictures = _open(data, split)
-        sample = compression.Sample.of(large, seen, count=images, seed=seed)
-    small, change = compression.compress(large, projectors=projectors, dim=dim, sample=sample, steps=steps, seed=seed)
+    console = terminal.console()
     target = out or model.with_name(model.name + "".join(_suffixes(projectors, dim)))
     if target.exists() and target.resolve() == model.resolve():
         raise ConfigError(f"--out {target} is the model itself; choose another place")
+    large = load(model)
+    pictures = sample = None
+    if data is not None:
+        seen, pictures = _open(data, split, options.missing(missing))
+        sample = compression.Sample.of(large, seen, count=images, seed=seed)
+    files.check_writable(target)
+    small, change = compression.compress(large, projectors=projectors, dim=dim, sample=sample, steps=steps, seed=seed)
     small.save(target)
 
-    console.print(f"[bold]{large.config.pooling}[/] → [bold]{small.config.pooling}[/], {target}")
+    names = [terminal.marked(m.config.pooling) for m in (large, small)]
+    console.print(f"[bold]{names[0]}[/] → [bold]{names[1]}[/], {terminal.marked(target)}")
     before, after = change.parameters
     console.print(f"parameters after the backbone: {before / 1e6:.2f}M → {after / 1e6:.2f}M")
     console.print(f"numbers per image: {change.dim[0]} → {change.dim[1]}")
@@ -69,8 +75,6 @@ def compress(
     if pictures is not None and pictures.labels is not None:
         figures = _recalls(large, small, pictures)
         _show(console, figures)
-        from secondsight import files
-
         files.write_text(
             target / "compression.json", json.dumps({"lost": change.lost, "figures": figures}, indent=1) + "\n"
         )
@@ -80,15 +84,15 @@ def _suffixes(projectors: int | None, dim: int | None) -> list[str]:
     return [f"-r{projectors}"] * (projectors is not None) + [f"-d{dim}"] * (dim is not None)
 
 
-def _open(data: str, split: str):
+def _open(data: str, split: str, missing: Literal["error", "skip"]):
     """Images to look at, and images to judge by: training classes and held-out ones where the split has both."""
     from secondsight.data import open as open_images
     from secondsight.data import splits
 
     if split not in ("validation", "test"):
-        images = open_images(data, split=split)
+        images = open_images(data, split=split, missing=missing)
         return images, images
-    cut = splits(data, "validation" if split == "validation" else "standard")
+    cut = splits(data, "validation" if split == "validation" else "standard", missing=missing)
     return cut.train, cut.eval
 
 
@@ -113,7 +117,7 @@ def _recalls(large, small, pictures) -> list[dict]:
     return rows
 
 
-def _show(console: Console, figures: list[dict]) -> None:
+def _show(console, figures: list[dict]) -> None:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
     for heading in figures[0]:
         table.add_column(heading, justify="left" if heading == "embeddings" else "right")

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
+
+from secondsight import terminal
 
 
 def demo(
@@ -26,7 +27,7 @@ def demo(
     from secondsight.evaluate import retrieval
     from secondsight.train import train
 
-    console = Console()
+    console = terminal.console()
     if out.exists():
         shutil.rmtree(out)
     data = steps.table(out / "emoji.csv")
@@ -64,7 +65,8 @@ def demo(
         for q, row in zip(queries, found, strict=True)
     ]
     steps.contact_sheet(sheet, out / "search.png")
-    console.print(f"\n[bold]Search[/] six queries and their nearest drawings: {out / 'search.png'}")
+    console.print(f"\n[bold]Search[/] six queries and their nearest drawings: {terminal.marked(out / 'search.png')}")
     console.print(
-        f"[bold]Model[/]  {out / 'jcf-32-8' / 'best'}: secondsight evaluate {out / 'jcf-32-8' / 'best'} FOLDER"
+        f"[bold]Model[/]  {terminal.marked(out / 'jcf-32-8' / 'best')}: secondsight evaluate "
+        f"{terminal.marked(out / 'jcf-32-8' / 'best')} FOLDER"
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import typer
-from rich.console import Console
 from rich.text import Text
+
+from secondsight import terminal
+from secondsight.cli import options
+from secondsight.cli.options import MISSING
 
 
 def embed(
@@ -23,6 +25,7 @@ def embed(
     workers: int = typer.Option(None, min=0, help="Decoding threads; default: chosen from the cores."),
     device: str = typer.Option(None, help="cpu, cuda …; default: cuda where there is one."),
     strict: bool = typer.Option(False, "--strict", help="A file that cannot be read is an error."),
+    missing: str = MISSING,
 ) -> None:
     """Embed images: one unit vector each, in one file, with their paths beside it.
 
@@ -37,11 +40,11 @@ def embed(
     from secondsight.embed.directory import embed_to, finish
     from secondsight.model import open_model
 
-    rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    rank, world_size = options.place_among_processes()
+    chosen = options.device(device)
     if world_size > 1:
         torch.distributed.init_process_group("gloo")
-    images = open_images(data, split=split)
-    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    images = open_images(data, split=split, missing=options.missing(missing))
     embed_to(
         out,
         open_model(model, weights=weights),
@@ -58,9 +61,11 @@ def embed(
         torch.distributed.barrier()
     if rank == 0:
         count, failures = finish(out, images, batch_size=batch_size)
-        console = Console(stderr=True, highlight=False)
+        console = terminal.console(stderr=True, highlight=False)
         if failures:
             console.print(Text(failures.text(most=5), style="yellow"), soft_wrap=True)
+            if loud := failures.warning(len(images)):
+                terminal.warn(loud)
         console.print(
             Text(f"{count:,} vectors: {out / 'vectors.npy'}   their images: {out / 'items.csv'}"), soft_wrap=True
         )

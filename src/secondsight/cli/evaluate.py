@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
+from secondsight import terminal
+from secondsight.cli import options
+from secondsight.cli.options import MISSING
 from secondsight.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ def evaluate(
     device: str = typer.Option(None, help="cpu, cuda …; default: cuda where there is one."),
     min_images: int = typer.Option(1, min=1, help="Leave out classes with fewer images."),
     strict: bool = typer.Option(False, "--strict", help="A file that cannot be read is an error."),
+    missing: str = MISSING,
     out: Path = typer.Option(None, help="Where the report goes; default: runs/evaluate-MODEL-DATA."),
     save: bool = typer.Option(False, "--save", help="Also keep embeddings.npy and labels.txt, to judge them again."),
     as_json: bool = typer.Option(False, "--json", help="Print report.json instead of the table."),
@@ -70,19 +73,19 @@ def evaluate(
     from secondsight import files
     from secondsight.evaluate import Evaluation
 
-    wanted = _numbers(ks)
+    wanted, chosen = _numbers(ks), options.device(device)
     target = out or Path("runs") / _run_name(model, data)
     files.check_writable(target)
     if model.endswith(".npy"):
-        items, choice, facts = _from_files(Path(model), labels, data, split, min_images)
+        items, choice, facts = _from_files(Path(model), labels, data, split, min_images, missing)
     else:
         if labels is not None:
             raise ConfigError("--labels belongs to saved embeddings (.npy); images bring their own: folders or a table")
         if data is None:
             raise ConfigError(f"{model}: give the images to judge it on: secondsight evaluate {model} DATA")
         embedder = _model(model, weights, transform=transform, size=size, mirror=mirror)
-        choice = _choice(embedder, data, split, min_images)
-        items = _embedded(embedder, choice.images, batch_size=batch_size, device=device, strict=strict)
+        choice = _choice(embedder, data, split, min_images, missing)
+        items = _embedded(embedder, choice.images, batch_size=batch_size, device=chosen, strict=strict)
         facts = {
             "model": f"{embedder.backbone.name}, {embedder.config.pooling}, {embedder.dim} numbers per image",
             "fingerprint": embedder.fingerprint()[:16],
@@ -103,14 +106,14 @@ def evaluate(
     if as_json:
         typer.echo(evaluation.to_json())
     else:
-        Console().print(evaluation.report)
+        terminal.console().print(evaluation.report)
     _say(evaluation, "" if choice is None else choice.note, target)
 
 
-def _from_files(vectors: Path, labels: Path | None, data: str | None, split: str | None, min_images: int):
+def _from_files(vectors: Path, labels: Path | None, data: str | None, split: str | None, min_images: int, missing: str):
     from secondsight.evaluate import Items
 
-    images = None if data is None else _open(data, split or "all", min_images)
+    images = None if data is None else _open(data, split or "all", min_images, missing)
     items = Items.of_files(vectors, labels, images)
     size = " × ".join(f"{n:,}" for n in items.vectors.shape)
     return items, None, {"embeddings": f"{vectors} {size}"}
@@ -126,31 +129,28 @@ def _model(name: str, weights: str, **changes: object) -> Embedder:
     return model
 
 
-def _choice(model: Embedder, data: str, split: str | None, min_images: int) -> Choice:
+def _choice(model: Embedder, data: str, split: str | None, min_images: int, missing: str) -> Choice:
     from secondsight.evaluate.held_out import doubted, held_out
 
     if split is None or (split == "validation" and model.origin is not None and model.origin.chosen_on):
-        choice = held_out(_open(data, "all", min_images), model.origin)
+        choice = held_out(_open(data, "all", min_images, missing), model.origin)
     else:
-        choice = doubted(_open(data, split, min_images), model.origin)
+        choice = doubted(_open(data, split, min_images, missing), model.origin)
     choice.images.require_labels()
     return choice
 
 
-def _embedded(model: Embedder, images: ImageSet, *, batch_size: int, device: str | None, strict: bool) -> Items:
-    import torch
-
+def _embedded(model: Embedder, images: ImageSet, *, batch_size: int, device: str, strict: bool) -> Items:
     from secondsight.embed import embed
     from secondsight.evaluate import Items
 
-    chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return Items.of_images(images, embed(model, images, batch_size=batch_size, device=chosen, strict=strict))
+    return Items.of_images(images, embed(model, images, batch_size=batch_size, device=device, strict=strict))
 
 
-def _open(data: str, split: str, min_images: int) -> ImageSet:
+def _open(data: str, split: str, min_images: int, missing: str) -> ImageSet:
     from secondsight.data import open as open_images
 
-    return open_images(data, split=split, min_images=min_images)
+    return open_images(data, split=split, min_images=min_images, missing=options.missing(missing))
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -172,7 +172,7 @@ def _short(text: str) -> str:
 
 
 def _say(evaluation: Evaluation, note: str, target: Path) -> None:
-    console = Console(stderr=True, highlight=False)
+    console = terminal.console(stderr=True, highlight=False)
     if note:
         console.print(Text(note), soft_wrap=True)
     for warning in evaluation.warnings:
@@ -180,4 +180,6 @@ def _say(evaluation: Evaluation, note: str, target: Path) -> None:
     if evaluation.items.failures:
         console.print(Text(evaluation.items.failures.text(most=5), style="yellow"), soft_wrap=True)
         console.print(Text(f"all of them: {target / 'failures.jsonl'}"), soft_wrap=True)
+        if loud := evaluation.items.failures.warning(len(evaluation.items.labels) + len(evaluation.items.failures)):
+            terminal.warn(loud)
     console.print(Text(f"report: {target / 'report.html'}   figures: {target / 'report.json'}"), soft_wrap=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+
+from secondsight import terminal
+from secondsight.cli import options
 
 
 def explain(
@@ -28,12 +29,14 @@ def explain(
     the map is an approximation, and says by how much it misses.
     """
     from secondsight import explain as explaining
+    from secondsight import files
     from secondsight.model import open_model
 
-    why = explaining.pair(open_model(model, weights=weights), a, b, device=device)
+    files.check_writable(out, directory=False)
+    why = explaining.pair(open_model(model, weights=weights), a, b, device=options.device(device))
     why.save(out, kind=kind)
-    console = Console()
+    console = terminal.console()
     for line in why.words():
-        console.print(escape(line), highlight=False)
+        console.print(terminal.marked(line), highlight=False)
     console.print(f"[dim]{why.method}; cancellation {why.cancellation:.1f}[/]", highlight=False)
-    console.print(f"[bold]{escape(str(out))}[/]")
+    console.print(f"[bold]{terminal.marked(out)}[/]")

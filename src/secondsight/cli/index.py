@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
+from secondsight.cli import options
 from secondsight.errors import ConfigError
 from secondsight.terminal import console as terminal
 from secondsight.terminal import marked
@@ -145,8 +146,4 @@ def say_engine(console: Console, index: Index) -> None:
 
 
 def _device(name: str | None) -> str:
-    if name:
-        return name
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return options.device(name)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json as jsonlib
 
 import typer
-from rich.console import Console
 from rich.table import Table
+
+from secondsight import terminal
 
 
 def losses(json: bool = typer.Option(False, "--json", help="One JSON list, for machines.")) -> None:
@@ -33,7 +34,7 @@ def losses(json: bool = typer.Option(False, "--json", help="One JSON list, for m
         star = "" if row["provider"] == "secondsight" else "*"
         options = ", ".join(f"{key}={_shown(value)}" for key, value in row["options"].items())
         table.add_row(f"{row['name']}{star}", options, row["expects"]["words"], row["paper"])
-    Console().print(table)
+    terminal.console().print(table)
 
 
 def _shown(value: object) -> str:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
+
+from secondsight import terminal
 
 
 def poolings(
@@ -73,7 +74,7 @@ def poolings(
             "✓" if row["additive"] else "",
             "" if again else row["summary"],
         )
-    console = Console()
+    console = terminal.console()
     console.print(table)
     console.print(
         f"\n[dim]{channels} channels at {locations} locations, reduced to {min(reduce, channels)}; multiply-add = 2."
@@ -84,16 +85,21 @@ def poolings(
 
 
 def _compare(data: str, only: list[str] | None, out: Path, seeds: int, **budget) -> None:
-    from secondsight import comparison
+    from secondsight import comparison, files
     from secondsight.pooling.listing import names
 
     chosen = only or [some[-1] for some in names().values()] + ["jcf", "jcf-32"]
-    console = Console(stderr=True)
+    console = terminal.console(stderr=True)
+
+    def say(words: str) -> None:
+        console.print(words, markup=False, highlight=False, soft_wrap=True)
+
+    files.check_writable(out)
     entries, given = comparison.entries(chosen), comparison.Budget(data=data, **budget)
     try:
-        outcomes = comparison.compare(entries, given, out, seeds=seeds, say=console.print)
+        outcomes = comparison.compare(entries, given, out, seeds=seeds, say=say)
     except KeyboardInterrupt:
-        console.print(f"stopped, and nothing in {out} is lost; the same command goes on from there", soft_wrap=True)
+        say(f"stopped, and nothing in {out} is lost; the same command goes on from there")
         raise typer.Exit(130) from None
     comparison.plot(outcomes, out / comparison.PLOT)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
@@ -104,5 +110,5 @@ def _compare(data: str, only: list[str] | None, out: Path, seeds: int, **budget)
         start = "" if row["untrained"] is None else f"{row['untrained']:.1f}"
         cost = (f"{row['parameters'] / 1e6:.1f}M", f"{row['gflops']:.2f}", f"{row['native']:,}")
         table.add_row(row["title"], f"{row['recall']:.1f}", spread, start, *cost)
-    Console().print(table)
-    console.print(f"[dim]{out / comparison.RESULTS}, {comparison.TABLE}, {comparison.PLOT}[/]")
+    terminal.console().print(table)
+    console.print(f"[dim]{terminal.marked(out / comparison.RESULTS)}, {comparison.TABLE}, {comparison.PLOT}[/]")

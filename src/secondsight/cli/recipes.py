@@ -6,9 +6,9 @@ import json as jsonlib
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
+from secondsight import terminal
 from secondsight.train import shipped_recipes
 
 
@@ -35,4 +35,4 @@ def recipes(
     table.add_column("what it is for")
     for row in rows:
         table.add_row(row["name"], row["description"])
-    Console().print(table)
+    terminal.console().print(table)

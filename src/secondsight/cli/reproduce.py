@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Shown
 
+from secondsight import terminal
 from secondsight.errors import ConfigError, UnknownName
 
 if TYPE_CHECKING:
@@ -73,10 +73,10 @@ def _run(table: Table, runs: list[Run], places: Places, *, limit: int | None, mi
     from secondsight.reproduce.lines import path_of
     from secondsight.reproduce.running import run_table
 
-    console = Console(stderr=True, highlight=False)
+    console = terminal.console(stderr=True, highlight=False)
 
     def say(words: str) -> None:
-        console.print(escape(words), soft_wrap=True)
+        console.print(terminal.marked(words), soft_wrap=True)
 
     with _clock(minutes) as over:
         session = run_table(table, runs, places, limit=limit, say=say, quiet=not console.is_terminal)
@@ -141,7 +141,7 @@ def _list(tables: list[Table], out: Path) -> None:
         done = asked - sum(map(len, lines.missing(table, known.fresh).values()))
         old = f" [dim]({len(known.stale)} out of date)[/]" if known.stale else ""
         shown.add_row(table.name, f"{done} of {asked}{old}", escape(table.title))
-    Console().print(shown)
+    terminal.console().print(shown)
 
 
 def _page(path: Path, names: list[str], out: Path) -> None:

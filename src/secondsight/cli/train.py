@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from secondsight import terminal
+from secondsight.cli.options import missing as missing_word
+from secondsight.cli.options import place_among_processes
+from secondsight.cli.trouble import report
 from secondsight.errors import SecondsightError
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ def train(
     loss: str = typer.Option(None, help="Instead of the recipe's; see: secondsight losses."),
     override: list[str] = typer.Option([], "--set", metavar="KEY=VALUE", help="Change any key of the recipe."),
     out: Path = typer.Option(None, help="The run directory; default: runs/ and the name of the recipe."),
+    missing: str = typer.Option(None, "--missing", help="Where listed images are not there: error or skip."),
     resume: bool = typer.Option(False, "--resume", help="Go on where the run stopped, exactly."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Build everything, run two steps, say what it would take."),
 ) -> None:
@@ -42,6 +45,9 @@ def train(
 
     Several processes: [bold]torchrun --nproc-per-node 2 -m secondsight train …[/]
     """
+    rank, _ = place_among_processes()
+    if missing is not None:
+        override = [*override, f"data.missing={missing_word(missing)}"]
     chosen, name = _recipe(recipe, data, pooling, backbone, loss, override)
     if dry_run:
         from secondsight.train.forecast import dry_run as forecast
@@ -49,21 +55,20 @@ def train(
         _show(forecast(chosen))
         return
     result = _run(chosen, out or (Path(recipe) if _is_run(recipe) else Path("runs") / name), resume=resume)
-    if int(os.environ.get("RANK", 0)) > 0:
+    if rank > 0:
         return
-    console = Console(stderr=True, highlight=False)
+    console = terminal.console(stderr=True, highlight=False)
     if not result.complete:
         console.print(f"interrupted and saved after step {result.step}. Go on with:")
-        console.print(f"  secondsight train {result.directory} --resume", soft_wrap=True)
+        console.print(f"  secondsight train {terminal.marked(result.directory)} --resume", soft_wrap=True)
         raise typer.Exit(130)
-    report = "report.json" if result.best is None else "report.html"
+    page = "report.json" if result.best is None else "report.html"
     if result.best is not None:
         console.print(f"best {chosen.validation.metric} on the held-out classes: [bold]{100 * result.best:.1f}[/]")
-    console.print(f"model: {result.directory / 'best'}   report: {result.directory / report}", soft_wrap=True)
+    best, report_path = terminal.marked(result.directory / "best"), terminal.marked(result.directory / page)
+    console.print(f"model: {best}   report: {report_path}", soft_wrap=True)
     if result.best is None:
-        console.print(
-            f"judge it on other classes: secondsight evaluate {result.directory / 'best'} DATA", soft_wrap=True
-        )
+        console.print(f"judge it on other classes: secondsight evaluate {best} DATA", soft_wrap=True)
 
 
 def _recipe(
@@ -83,7 +88,8 @@ def _recipe(
     if data is not None:  # which the recipe was perhaps not written for
         from secondsight.train.sets import adapted
 
-        wanted = adapted(wanted, override, say=Console(stderr=True, highlight=False).print)
+        console = terminal.console(stderr=True, highlight=False)
+        wanted = adapted(wanted, override, say=lambda words: console.print(words, markup=False, soft_wrap=True))
     if name is None:
         return wanted, "-".join([_folder_name(data or ""), *([pooling] if pooling else [])])
     return wanted, "-".join([file.stem, *(word for word in (pooling, backbone, loss) if word is not None)])
@@ -123,10 +129,9 @@ def _run(recipe: Recipe, out: Path, *, resume: bool) -> Result:
     try:
         return run(recipe, out, resume=resume)
     except SecondsightError as error:
-        if int(os.environ.get("WORLD_SIZE", 1)) == 1:
+        if place_among_processes()[1] == 1:
             raise
-        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
-        os._exit(2)
+        os._exit(report(error))
 
 
 def _show(forecast: Forecast) -> None:
@@ -143,7 +148,7 @@ def _show(forecast: Forecast) -> None:
         table.add_row("cache", needs)
     each = f"{forecast.step_seconds:.2f} s a step, {_duration(forecast.validation_seconds)} a validation"
     table.add_row("time", f"{_duration(forecast.total_seconds)}: {forecast.steps:,} steps, {each}")
-    Console().print(table, highlight=False)
+    terminal.console().print(table, highlight=False)
 
 
 def _duration(seconds: float) -> str:

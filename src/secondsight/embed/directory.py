@@ -59,6 +59,7 @@ def embed_to(
     _claim(folder, identity, write=rank == 0)
     if (folder / VECTORS).exists():
         return 0
+    _drop_unread(_finished(folder))
     kept = set(_finished(folder))
     computed = 0
     options = {"batch_size": batch_size, "block": block, "workers": workers, "device": device, "strict": strict}
@@ -85,7 +86,7 @@ def finish(
     for part in _ordered(folder, found):
         rows, width = rows + len(part.indices), max(width, part.vectors.shape[1])
         for failure in part.failures:
-            failures.add(failure.index, failure.path, failure.cause)
+            failures.add(failure.index, failure.path, failure.cause, lasting=failure.lasting)
     if not rows:
         raise DataError(f"{images.root}: none of the {len(images)} images can be read\n{failures.text(most=3)}")
     _write_items(folder, images, found)
@@ -131,9 +132,11 @@ def _write(folder: Path, block: Block, *, half: bool) -> None:
         vectors=block.vectors.astype(np.float16) if half else block.vectors,
         indices=block.indices,
         range=np.array([block.start, block.stop]),
-        failures=np.array(json.dumps([[f.index, f.path, f.cause] for f in block.failures])),
+        failures=np.array(json.dumps([[f.index, f.path, f.cause, f.lasting] for f in block.failures])),
     )
     data = content.getvalue()
+    for old in (folder / BLOCKS).glob(f"{block.number:08d}-*.npz"):
+        old.unlink(missing_ok=True)
     files.write_bytes(folder / BLOCKS / f"{block.number:08d}-{zlib.crc32(data):08x}.npz", data)
 
 
@@ -142,17 +145,25 @@ def _finished(folder: Path) -> dict[int, Path]:
     found = {}
     for path in sorted((folder / BLOCKS).glob("*.npz")):
         number, _, checksum = path.stem.partition("-")
-        if f"{zlib.crc32(path.read_bytes()):08x}" == checksum:
+        if number.isdigit() and f"{zlib.crc32(path.read_bytes()):08x}" == checksum:
             found[int(number)] = path
         else:
             path.unlink()
     return found
 
 
+def _drop_unread(found: dict[int, Path]) -> None:
+    """Remove the blocks without a file that the disk or a permission kept back: this time it may be read."""
+    for number, path in found.items():
+        for part in _ordered(path.parent.parent, {number: path}):
+            if not all(failure.lasting for failure in part.failures):
+                path.unlink(missing_ok=True)
+
+
 def _ordered(folder: Path, found: dict[int, Path]) -> Iterator[Block]:
     for number in sorted(found):
         with np.load(found[number], allow_pickle=False) as arrays:
-            failures = tuple(Failure(int(i), str(p), str(c)) for i, p, c in json.loads(str(arrays["failures"])))
+            failures = tuple(Failure(*failure) for failure in json.loads(str(arrays["failures"])))
             start, stop = arrays["range"].tolist()
             yield Block(number, start, stop, arrays["vectors"], arrays["indices"], failures)
 

@@ -189,7 +189,7 @@ def join(found: Iterable[Block], images: ImageSet) -> Embeddings:
     failures = Failures()
     for block in ordered:
         for failure in block.failures:
-            failures.add(failure.index, failure.path, failure.cause)
+            failures.add(failure.index, failure.path, failure.cause, lasting=failure.lasting)
     filled = [block for block in ordered if len(block.indices)]
     if not filled:
         raise DataError(f"{images.root}: none of the {len(images)} images can be read\n{failures.text(most=3)}")

@@ -128,7 +128,7 @@ def read_vectors(path: Path) -> np.ndarray:
     """(items, dimensions), memory-mapped."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # a broken header can make numpy's parser raise anything
         raise DataError(f"{path}: cannot be read as a .npy array: {error or 'it is empty'}") from error
     if not isinstance(array, np.ndarray) or array.ndim != 2:
         raise DataError(f"{path}: embeddings are an array (items, dimensions), this is {getattr(array, 'shape', '?')}")
@@ -140,13 +140,15 @@ def read_labels(path: Path) -> np.ndarray:
     try:
         if path.suffix == ".npy":
             array = np.load(path, allow_pickle=False)
-            if array.ndim != 1:
-                raise DataError(f"{path}: labels are one a row, this is an array of shape {array.shape}")
+            if not isinstance(array, np.ndarray) or array.ndim != 1:
+                shape = getattr(array, "shape", "unknown")
+                raise DataError(f"{path}: labels are one a row, this is an array of shape {shape}")
+            array.tolist()  # letters that do not exist are found here
             return array
         lines = path.read_text("utf-8").splitlines()
-    except (OSError, ValueError, EOFError) as error:
-        if isinstance(error, DataError):
-            raise
+    except DataError:
+        raise
+    except Exception as error:
         raise DataError(f"{path}: cannot be read as labels (.npy, or text with one a line): {error}") from error
     if empty := [i for i, line in enumerate(lines, 1) if not line.strip()]:
         raise DataError(f"{path}: line {empty[0]} is empty; labels are one a line, in the order of the embeddings")

@@ -24,7 +24,9 @@ def _weights(value: Any) -> Any:
 
 def _parts(value: Any) -> Any:
     """TOML has lists only, and writes 1.0 as it was given."""
-    return tuple((part[0], float(part[1])) for part in value) if isinstance(value, (list, tuple)) else value
+    if not isinstance(value, (list, tuple)) or not all(isinstance(p, (list, tuple)) and len(p) == 2 for p in value):
+        return value  # pydantic says what is wrong with it
+    return tuple((size, float(length) if isinstance(length, int) else length) for size, length in value)
 
 
 class ModelConfig(Strict):

@@ -6,6 +6,7 @@ told from honest ones.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from secondsight.errors import ConfigError
+from secondsight.terminal import json_text
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,11 @@ class Origin:
         return [name for name in classes if name in known]
 
     def dumps(self) -> str:
-        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+        """JSON, with a checksum: a damaged name of a class would turn a warning about flattering figures off."""
+        return json_text({**asdict(self), "check": self._check()}, indent=1) + "\n"
+
+    def _check(self) -> str:
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def read(path: Path) -> Origin | None:
@@ -44,7 +50,12 @@ def read(path: Path) -> Origin | None:
     try:
         content: Any = json.loads(path.read_text("utf-8"))
         names = {key: tuple(str(name) for name in content[key]) for key in ("taught", "chosen_on")}
-        return Origin(data=str(content["data"]), **names)
+        found = Origin(data=str(content["data"]), **names)
+        if content.get("check", found._check()) != found._check():
+            raise ValueError("its checksum does not fit")
+        if content.keys() - {"data", "taught", "chosen_on", "check"}:
+            raise ValueError("it has other keys")
+        return found
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise ConfigError(
             f"{path} is damaged ({type(error).__name__}): remove it to use the model without it"

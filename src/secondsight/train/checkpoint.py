@@ -76,7 +76,7 @@ def load(path: Path) -> Checkpoint:
         if _sha256(path / TENSORS) != body["tensors"]:
             raise Damaged(f"{path / TENSORS} does not have the checksum it was written with")
         return Checkpoint(body["step"], load_file(path / TENSORS), body["state"])
-    except (OSError, ValueError, KeyError, AttributeError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise Damaged(f"{path}: {error}") from error
 
 

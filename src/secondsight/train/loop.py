@@ -67,6 +67,8 @@ class Loop:
             with listening() as self.interrupt, deterministic():
                 if self.recipe.validation.at_start and self.progress.step == 0:
                     self._judge_start()
+                if self.progress.step and not self.directory.has_best:
+                    self._make_best_again()
                 while not self.finished and not self._agreed(self.interrupt):
                     self._epoch(self.interrupt)
         finally:
@@ -74,6 +76,8 @@ class Loop:
             self.display.close()
             if self.loader.failures:
                 self.display.warn(self.loader.failures.text(most=5))
+                if loud := self.loader.failures.warning(len(self.parts.sets.train)):
+                    self.display.warn(loud)
         return self.finished
 
     def _epoch(self, interrupt: Interrupt) -> None:
@@ -241,6 +245,41 @@ class Loop:
             )
             with self.directory.writing():
                 self.parts.model.save(self.directory.best)
+
+    def _make_best_again(self) -> None:
+        """``best/`` was removed: take it from the checkpoint that it was made at, or else from where the run stands."""
+        if self.progress.best is None and self.parts.inputs.validation:
+            return  # there was none yet
+        at_hand = self.progress.step if self.progress.best is None else self.progress.best_step
+        if at_hand != self.progress.step and not self._best_from_checkpoint(at_hand):
+            self.progress.best = None
+            self.display.warn(
+                f"{self.directory.best} is gone, and so is the checkpoint of step {at_hand} that it was made of: it is "
+                f"made again from step {self.progress.step}"
+            )
+            at_hand = self.progress.step
+        if at_hand == self.progress.step:
+            ema = self.parts.ema
+            with ema.applied() if ema is not None else contextlib.nullcontext():
+                if self.progress.best is None and self.parts.inputs.validation:
+                    self.progress.figures, _ = self._validate(self.parts.inputs.validation)
+                    self.progress.best = self.progress.figures[self.recipe.validation.metric]
+                    self.progress.best_step = self.progress.step
+                self._save_best()
+        self.display.say(f"{self.directory.best} was gone; it is made again from step {at_hand}")
+
+    def _best_from_checkpoint(self, step: int) -> bool:
+        """Whether the checkpoint of that step is there and sound; then ``best/`` is written from it."""
+        try:
+            found = checkpoint.load(self.directory.checkpoints / f"step-{step:08d}")
+        except checkpoint.Damaged:
+            return False
+        now = {name: tensor.clone() for name, tensor in self.parts.model.state_dict().items()}
+        weights = checkpoint.under(found.tensors, "model.") | checkpoint.under(found.tensors, "ema.")
+        self.parts.model.load_state_dict(weights)
+        self._save_best()
+        self.parts.model.load_state_dict(now)
+        return True
 
     def _maybe_save(self, stop: bool) -> None:
         step, every = self.progress.step, self.recipe.train.checkpoint_every

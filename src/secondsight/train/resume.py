@@ -52,7 +52,14 @@ def capture(parts: Parts, progress: Progress, watch: Watch, *, metrics_bytes: in
 def restore(found: Checkpoint, parts: Parts, watch: Watch, *, where: Path) -> Progress:
     """Put the run where the checkpoint was taken; an error where it belongs to another recipe or to other images."""
     state = found.state
-    check_same(Recipe.model_validate(state["recipe"]), parts.recipe, where=where)
+    try:
+        own = Recipe.model_validate(state["recipe"])
+    except ValueError as error:  # pydantic's is one
+        raise RunError(
+            f"{where}: its checkpoint was written by another version of secondsight, whose recipe this one does not "
+            "read; go on with that version, or start anew with another --out"
+        ) from error
+    check_same(own, parts.recipe, where=where)
     if state["images"] != parts.sets.train.fingerprint():
         raise RunError(
             f"{parts.sets.train.root}: not the images that {where} was trained on (files were added, removed or "
@@ -60,9 +67,9 @@ def restore(found: Checkpoint, parts: Parts, watch: Watch, *, where: Path) -> Pr
         )
     parts.model.load_state_dict(checkpoint.under(found.tensors, "model."))
     parts.loss.load_state_dict(checkpoint.under(found.tensors, "loss."))
-    own = parts.optimizer.state_dict()
-    own["state"] = _laid_out(checkpoint.unflatten(found.tensors, state["optimizer"], "optimizer."), parts)
-    parts.optimizer.load_state_dict(own)
+    optimizer = parts.optimizer.state_dict()
+    optimizer["state"] = _laid_out(checkpoint.unflatten(found.tensors, state["optimizer"], "optimizer."), parts)
+    parts.optimizer.load_state_dict(optimizer)
     if parts.ema is not None:
         parts.ema.steps = state["ema_steps"]
         for name, tensor in checkpoint.under(found.tensors, "ema.").items():

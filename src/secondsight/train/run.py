@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,6 +48,12 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
 
 
 def _train(recipe: Recipe, directory: RunDirectory, fabric: Fabric, *, resume: bool, quiet: bool) -> Result:
+    with contextlib.ExitStack() as held:
+        _first_alone(fabric, lambda: held.enter_context(directory.taken()))
+        return _train_alone(recipe, directory, fabric, resume=resume, quiet=quiet)
+
+
+def _train_alone(recipe: Recipe, directory: RunDirectory, fabric: Fabric, *, resume: bool, quiet: bool) -> Result:
     display = Display(enabled=fabric.global_rank == 0 and not quiet)
     loop = None
     try:
@@ -72,7 +79,7 @@ def _train(recipe: Recipe, directory: RunDirectory, fabric: Fabric, *, resume: b
     return Result(directory.path, p.step, complete, loop.interrupt.asked, p.figures, p.best)
 
 
-def _first_alone(fabric: Fabric, action: Callable[[], None]) -> None:
+def _first_alone(fabric: Fabric, action: Callable[[], object]) -> None:
     """Let the first process act, and every process fail if it fails."""
     message = None
     if fabric.global_rank == 0:

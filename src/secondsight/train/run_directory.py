@@ -27,6 +27,10 @@ class RunDirectory:
         self.config = self.path / "config.toml"
         self.metrics = self.path / "metrics.jsonl"
 
+    @property
+    def has_best(self) -> bool:
+        return (self.best / "model.safetensors").is_file() and (self.best / "config.toml").is_file()
+
     def start(self, recipe: Recipe, *, resume: bool) -> None:
         """Make the directory, or make sure that it holds the run to go on with."""
         used = self.config.exists() or self.metrics.exists() or bool(checkpoint.listing(self.checkpoints))
@@ -47,6 +51,21 @@ class RunDirectory:
                 f"{self.path}: cannot be written: {error.strerror}; choose another place with --out"
             ) from error
         self._recover()
+
+    def taken(self) -> contextlib.ExitStack:
+        """Hold the directory while training in it: two processes would overwrite each other's checkpoints."""
+        held = contextlib.ExitStack()
+        try:
+            held.enter_context(files.locked(self.path / ".lock"))
+        except BlockingIOError as error:
+            raise RunError(
+                f"{self.path}: another process is training here; wait until it has ended, or choose another --out"
+            ) from error
+        except OSError as error:
+            raise RunError(
+                f"{self.path}: cannot be written: {error.strerror}; choose another place with --out"
+            ) from error
+        return held
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
@@ -91,7 +110,10 @@ class Metrics:
     def __init__(self, path: Path, *, position: int = 0, enabled: bool = True, board: Board | None = None):
         self.path, self.enabled, self.board = path, enabled, board
         if enabled:
-            self._file = path.open("ab")
+            try:
+                self._file = path.open("ab")
+            except OSError as error:
+                raise RunError(f"{path}: cannot be written ({error.strerror}); move it away and go on") from error
             if self._file.tell() < position:
                 self._file.close()
                 raise RunError(
@@ -123,5 +145,15 @@ class Metrics:
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Every complete line of a ``metrics.jsonl``; a last line that is still being written is left out."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return [json.loads(line) for line in lines if line.endswith("}")]
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict) and "kind" in row:
+            rows.append(row)
+        elif number < len(lines):
+            raise RunError(f"{path}:{number}: not a line of metrics; it was changed: take the line away")
+    return rows

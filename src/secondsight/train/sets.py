@@ -27,7 +27,7 @@ def open_sets(recipe: Recipe) -> Sets:
     """The training part of ``recipe.data.path``, cut by class. Test classes are never opened."""
     if not recipe.data.path:
         raise ConfigError("the recipe names no images: give --data PATH, or data.path in the recipe")
-    images = data.open(recipe.data.path)
+    images = data.open(recipe.data.path, missing=recipe.data.missing)
     images.require_labels()
     sets = _cut(images, recipe)
     check(sets.train, recipe)
@@ -97,7 +97,7 @@ def adapted(recipe: Recipe, overrides: Sequence[str], *, say: Callable[[str], No
     What the user has set with ``overrides`` stays.
     """
     given = {word.partition("=")[0].strip() for word in overrides}
-    training = data.open(recipe.data.path)
+    training = data.open(recipe.data.path, missing=recipe.data.missing)
     training.require_labels()
     n = len(training_part(training, min_images=recipe.data.min_images).classes)
     if n < 4 and "validation.share" not in given:

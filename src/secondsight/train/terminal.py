@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from secondsight import terminal
 
 
 class Display:
@@ -15,7 +15,7 @@ class Display:
 
     def __init__(self, *, enabled: bool = True):
         self.enabled = enabled
-        self.console = Console(stderr=True, quiet=not enabled)
+        self.console = terminal.console(stderr=True, quiet=not enabled)
         self.progress = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=24),
@@ -55,10 +55,10 @@ class Display:
             self.progress.update(self.task, last=f"{name} {100 * value:.1f}")
 
     def say(self, words: str) -> None:
-        self.console.print(escape(words), highlight=False, soft_wrap=True)
+        self.console.print(terminal.marked(words), highlight=False, soft_wrap=True)
 
     def warn(self, words: str) -> None:
-        self.console.print(f"[bold yellow]warning:[/] {escape(words)}", highlight=False, soft_wrap=True)
+        self.console.print(f"[bold yellow]warning:[/] {terminal.marked(words)}", highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         self.progress.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import hashlib
 import http.client
 import json
@@ -95,6 +96,8 @@ def fetch(
         os.fsync(file.fileno())
     os.replace(part, target)
     _memory(part).unlink(missing_ok=True)
+    for left in part.parent.glob(f".{glob.escape(_memory(part).name)}.*.tmp"):  # of a process that was killed
+        left.unlink(missing_ok=True)
     return target
 
 

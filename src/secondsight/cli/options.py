@@ -1,0 +1,46 @@
+"""What several verbs take, and how it is checked."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal, cast
+
+import typer
+
+from secondsight.errors import ConfigError, UnknownName
+
+MISSING = typer.Option(
+    "error", "--missing", help="Where listed images are not there: error, or skip (set aside, and counted)."
+)
+
+
+def missing(word: str) -> Literal["error", "skip"]:
+    if word not in ("error", "skip"):
+        raise UnknownName("way with missing files", word, ["error", "skip"])
+    return cast(Literal["error", "skip"], word)
+
+
+def device(name: str | None) -> str:
+    """The device that was asked for, if it is there; without a name, cuda where there is one."""
+    import torch
+
+    if name is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError, ValueError) as error:
+        here = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+        reason = str(error).splitlines()[0][:150]
+        raise ConfigError(f"--device {name!r}: {reason}; here: {', '.join(here)}") from error
+    return name
+
+
+def place_among_processes() -> tuple[int, int]:
+    """(rank, number of processes) as torchrun sets them."""
+    found = []
+    for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_WORLD_SIZE", "1")):
+        text = os.environ.get(name) or default
+        if not text.isascii() or not text.isdigit() or len(text) > 9:
+            raise ConfigError(f"{name}={text!r} in the environment is no number; unset it, or start with torchrun")
+        found.append(int(text))
+    return found[0], found[1]

@@ -1,0 +1,149 @@
+"""Run directories that were damaged, shared by two, or lost a part: the same bits, or a sentence."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+import secondsight
+import train_tiny
+from secondsight import files
+from secondsight.errors import ConfigError, RunError
+from secondsight.train import checkpoint, train
+from secondsight.train.health import Watch
+from secondsight.train.run_directory import read_metrics
+from secondsight.train.run_summary import summarise
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory) -> Path:
+    return train_tiny.write_digits(tmp_path_factory.mktemp("digits") / "images")
+
+
+@pytest.fixture(scope="module")
+def whole(digits, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    train(train_tiny.recipe(digits, "train.keep=5"), out, quiet=True)
+    return out
+
+
+@pytest.fixture
+def run(whole, tmp_path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "run"))
+
+
+def again(digits: Path, run: Path):
+    return train(train_tiny.recipe(digits, "train.keep=5"), run, resume=True, quiet=True)
+
+
+def weights(model: Path) -> dict:
+    return load_file(model / "model.safetensors")
+
+
+def test_the_second_process_in_a_run_directory_is_told_so(digits, tmp_path):
+    run = tmp_path / "run"
+    with files.locked(run / ".lock"), pytest.raises(RunError, match="another process is training here"):
+        train(train_tiny.recipe(digits), run, quiet=True)
+    assert not (run / "config.toml").exists()
+    assert train(train_tiny.recipe(digits, "train.epochs=1"), run, quiet=True).complete
+
+
+def test_a_finished_run_without_best_makes_it_again(digits, whole, run):
+    shutil.rmtree(run / "best")
+    result = again(digits, run)
+    assert result.complete
+    one, other = weights(run / "best"), weights(whole / "best")
+    assert all(one[name].equal(other[name]) for name in other)
+    assert secondsight.load(run / "best").origin == secondsight.load(whole / "best").origin
+
+
+def test_without_the_checkpoint_of_best_the_last_one_takes_its_place(digits, run):
+    state = checkpoint.newest(run / "checkpoints", say=lambda words: None)
+    assert state is not None
+    best = state.state["progress"]["best_step"]
+    shutil.rmtree(run / "best")
+    if best != state.step:
+        shutil.rmtree(run / "checkpoints" / f"step-{best:08d}")
+    assert again(digits, run).best is not None
+    assert secondsight.load(run).dim == 24
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", "{}", "", "null", '{"checksum": 3}', "[" * 100_000, "\x00\xff"])
+def test_a_state_that_is_none_falls_back_to_the_one_before(digits, whole, run, content):
+    (checkpoint.listing(run / "checkpoints")[0] / checkpoint.STATE).write_text(content)
+    again(digits, run)
+    one, other = weights(run / "best"), weights(whole / "best")
+    assert all(one[name].equal(other[name]) for name in other)
+
+
+def test_metrics_that_are_a_folder_are_named(digits, run):
+    (run / "metrics.jsonl").unlink()
+    (run / "metrics.jsonl").mkdir()
+    with pytest.raises(RunError, match=r"metrics\.jsonl: cannot be written \(Is a directory\)"):
+        again(digits, run)
+
+
+def test_a_last_line_that_was_cut_off_anywhere_is_left_out(run):
+    metrics = run / "metrics.jsonl"
+    lines = metrics.read_text().splitlines()
+    rows = len(read_metrics(metrics))
+    for cut in range(len(lines[-1])):
+        metrics.write_text("\n".join([*lines[:-1], lines[-1][:cut]]))
+        assert len(read_metrics(metrics)) == rows - 1
+    summarise(run)
+    metrics.write_text("\n".join([lines[0], "garbage", *lines[1:]]))
+    with pytest.raises(RunError, match=r"metrics\.jsonl:2: not a line of metrics"):
+        summarise(run)
+
+
+def test_two_classes_are_not_called_chance():
+    import numpy as np
+
+    watch, labels = Watch.__new__(Watch), np.repeat([0, 1], 20)
+    watch.said, watch.best = [], 0.0
+    assert watch.validation({"recall@1": 0.925}, labels, k=1, step=1) == []
+    assert "as good as chance" in watch.validation({"recall@1": 0.51}, labels, k=1, step=2)[0]
+
+
+def test_missing_images_are_skipped_in_training_where_that_is_asked_for(digits, tmp_path):
+    rows = [(path.relative_to(digits.parent), path.parent.name) for path in sorted(digits.rglob("*.png"))]
+    table = digits.parent / "with-gaps.csv"
+    table.write_text("path,label\n" + "".join(f"{p},{c}\n" for p, c in rows) + "images/0/gone.png,0\n")
+    with pytest.raises(ValueError, match=r"1 of 81 listed images are missing.*--missing skip"):
+        train(train_tiny.recipe(table), tmp_path / "refused", quiet=True)
+    recipe = train_tiny.recipe(table, "data.missing=skip", "train.epochs=1")
+    assert train(recipe, tmp_path / "run", quiet=True).complete
+    unreadable = json.loads((tmp_path / "run" / "report.json").read_text())["unreadable"]
+    assert len(unreadable) <= 1  # it is counted once it was asked for
+
+
+def test_an_image_that_could_not_be_read_is_embedded_when_the_work_goes_on(digits, tmp_path):
+    from secondsight import Embedder, data
+    from secondsight.embed.directory import embed_to, finish
+
+    pictures = Path(shutil.copytree(digits, tmp_path / "pictures"))
+    images, gone = data.open(pictures), sorted(pictures.rglob("*.png"))[3]
+    model = Embedder.build(backbone="tiny", weights="random", pooling="average", dim=8, reduce=0).eval()
+    gone.rename(tmp_path / "elsewhere.png")
+    embed_to(tmp_path / "out", model, images, block=8, batch_size=8, workers=0)
+    (tmp_path / "elsewhere.png").rename(gone)
+    assert embed_to(tmp_path / "out", model, images, block=8, batch_size=8, workers=0) == 1  # that block alone
+    count, failures = finish(tmp_path / "out", images, block=8, batch_size=8)
+    assert (count, len(failures)) == (len(images), 0)
+
+
+def test_a_rank_that_is_no_number(monkeypatch):
+    from secondsight.cli.options import device, place_among_processes
+
+    monkeypatch.setenv("RANK", "abc")
+    with pytest.raises(ConfigError, match="RANK='abc' in the environment is no number"):
+        place_among_processes()
+    with pytest.raises(ConfigError, match="--device 'foo'"):
+        device("foo")
+    with pytest.raises(ConfigError, match="--device 'cuda:99'"):
+        device("cuda:99")
+    assert device("cpu") == "cpu"
