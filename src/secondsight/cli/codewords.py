@@ -27,10 +27,11 @@ def codewords(
     For every codeword: its most typical patches, how often it is used, how much of the similarity it carries between
     images of one class and of different classes, and its map on a few images.
     """
-    from secondsight import explain
+    from secondsight import explain, files
     from secondsight.data import open as open_images
     from secondsight.model import open_model
 
+    files.check_writable(out, directory=False)
     pictures = open_images(data, split=split)
     loaded = open_model(model)
     survey = explain.codewords(loaded, pictures, sample=images, seed=seed, device=device)

@@ -28,8 +28,10 @@ def explain(
     the map is an approximation, and says by how much it misses.
     """
     from secondsight import explain as explaining
+    from secondsight.explain.explanation import check_target
     from secondsight.model import open_model
 
+    check_target(out, kind)
     why = explaining.pair(open_model(model, weights=weights), a, b, device=device)
     why.save(out, kind=kind)
     console = Console()
