@@ -30,7 +30,7 @@ ROOMS = {
     "reproduce": {"model", "train", "evaluate"},
     "demo": {"model", "train"},
     "fit": {"model", "data", "embed"},
-    "index": {"model", "data", "embed"},
+    "index": {"model", "data", "embed", "explain"},
     "cli": {"*"},
 }
 """Room → the rooms that it may import, in the order in which an image passes through them."""

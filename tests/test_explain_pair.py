@@ -198,3 +198,5 @@ def test_the_verb_writes_a_page_and_says_the_sum(birds, pictures, tmp_path):
     assert done.exit_code == 0, done.output
     assert "Similarity" in done.output
     assert out.is_file()
+    late = CliRunner().invoke(app, ["explain", *map(str, pictures), "--model", "nowhere", "-o", str(tmp_path)])
+    assert isinstance(late.exception, ConfigError)  # before the model is looked for

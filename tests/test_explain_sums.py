@@ -129,6 +129,12 @@ def test_the_second_views_map_is_turned_back():
         ("hadamard", 0, False, False, ""),
         ("sta-2", 0, True, False, ""),
         ("fbn", 0, False, False, ""),
+        ("lrbp", 0, False, True, ""),
+        ("cbp-rm-32", 0, True, False, ""),
+        ("netvlad-3", 0, False, False, ""),
+        ("fisher-3", 0, False, False, ""),
+        ("mfa-fv-3-2", 0, False, False, ""),
+        ("vlad-3", 0, True, True, "pca"),
     ],
 )
 @torch.no_grad()

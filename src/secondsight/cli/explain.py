@@ -30,8 +30,10 @@ def explain(
     """
     from secondsight import explain as explaining
     from secondsight import files
+    from secondsight.explain.explanation import check_target
     from secondsight.model import open_model
 
+    check_target(out, kind)
     files.check_writable(out, directory=False)
     why = explaining.pair(open_model(model, weights=weights), a, b, device=options.device(device))
     why.save(out, kind=kind)

@@ -28,7 +28,15 @@ def search(
     unlike: list[str] = typer.Option(None, help="An example of what is not wanted; may be repeated."),
     sheet: Path = typer.Option(None, help="Write a contact sheet (PNG) of queries and hits."),
     exact: bool = typer.Option(False, "--exact", help="Compare with every vector, whatever engine there is."),
-    rerank: str = typer.Option(None, help="A second look at the first answers: alpha-qe or k-reciprocal."),
+    rerank: str = typer.Option(
+        None,
+        help="A second look at the first answers: alpha-qe, k-reciprocal, or links (agreement in space: for the same "
+        "object elsewhere in a picture; runs the network once a hit).",
+    ),
+    box: str = typer.Option(
+        None, help="Only this part of the query pictures: left,top,right,bottom from 0 to 1, as in 0.2,0.1,0.6,0.7."
+    ),
+    why: Path = typer.Option(None, help="Draw why the first hit matches: .png, or .html to move over."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
     device: str = typer.Option("cpu", help="Where the model runs."),
 ) -> None:
@@ -36,6 +44,7 @@ def search(
 
     [bold]secondsight search photos.index a.jpg b.jpg -k 10 --where label=heron --sheet out.png[/]
     [bold]secondsight search photos.index --like 17 --like a.jpg --unlike b.jpg[/] gives one answer to several examples.
+    [bold]secondsight search photos.index a.jpg --box 0.2,0.1,0.6,0.7 --why why.html[/] looks for a part of a picture.
 
     Scores are cosines: 1 is the same picture. The probability says what that means in this index (see
     [bold]secondsight info[/]); what is below its cut is no match, and is shown dimmed.
@@ -43,12 +52,19 @@ def search(
     from secondsight import index as room
     from secondsight.index.filters import parsed
 
+    if (box or why or rerank) and not queries:
+        raise ConfigError("--box, --why and --rerank need pictures to look for, not examples")
+    if why is not None:
+        from secondsight.explain.explanation import check_target
+
+        check_target(why)
     if bool(queries) == bool(like or unlike):
         raise ConfigError("give pictures to look for, or examples with --like and --unlike: one of both")
     found, condition = room.open(path, device=device), parsed(where or [])
+    asked: list[Any] = []
     if queries:
         asked = [_query(found, text) for text in queries]
-        hits = found.search(asked, k, where=condition, exact=exact, rerank=rerank)
+        hits = _searched(found, asked, k, box=box, rerank=rerank, where=condition, exact=exact)
         names = [(text, _picture(found, one)) for text, one in zip(queries, asked, strict=True)]
     else:
         likes = [_query(found, text) for text in like or []]
@@ -64,8 +80,25 @@ def search(
         print_json(rows)
     else:
         _print([name for name, _ in names], hits)
+    if why is not None and hits.ids[0, 0] >= 0:
+        from secondsight.index.regions import why as explained
+
+        explained(found, asked[0], int(hits.ids[0, 0])).save(why)
+        terminal(stderr=True, highlight=False).print(f"why the first hit matches: {marked(why)}", soft_wrap=True)
     if sheet is not None:
         terminal(stderr=True, highlight=False).print(f"contact sheet: {marked(sheet)}", soft_wrap=True)
+
+
+def _searched(index: Index, asked: list, k: int, *, box: str | None, rerank: str | None, **options: Any) -> Hits:
+    """Whole pictures or a part of each; with links, more hits than asked for, of which the best stay."""
+    from secondsight.index.regions import FIRST, by_links, regions
+
+    links = rerank == "links"
+    if links and box:
+        raise ConfigError("--rerank links compares whole pictures; leave it or --box out")
+    query = asked if box is None else regions(index, asked, box.split(","))
+    hits = index.search(query, max(k, FIRST) if links else k, rerank=None if links else rerank, **options)
+    return by_links(index, asked, hits, k) if links else hits
 
 
 def _query(index: Index, text: str) -> Any:

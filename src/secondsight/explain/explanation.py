@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from secondsight import files
 from secondsight.errors import ConfigError, UnknownName
 from secondsight.explain import algebra, removal
 from secondsight.explain.places import Picture, Places, places
@@ -173,19 +174,24 @@ class Explanation:
         """
         from secondsight.explain import drawing, page
 
-        writers = {".png": drawing.save, ".html": page.save}
-        suffix = Path(path).suffix.lower()
-        if kind is not None and kind not in KINDS:
-            raise UnknownName("kind of map", kind, KINDS)
-        if suffix not in writers:
-            raise ConfigError(
-                f"{path}: an explanation is saved as .png or .html, not as {suffix or 'a file without a suffix'}"
-            )
-        writers[suffix](self, Path(path), kind=kind or ("left out" if self.misses else DEFAULT_KIND))
+        target = check_target(path, kind)
+        write = drawing.save if target.suffix.lower() == ".png" else page.save
+        write(self, target, kind=kind or ("left out" if self.misses else DEFAULT_KIND))
 
 
 DEFAULT_KIND = "share"
 """Erasing places in this order, and bringing them back, changes the similarity fastest (benchmarks/explain.py)."""
+
+
+def check_target(path: str | Path, kind: str | None = None) -> Path:
+    """Where an explanation can be saved, and as what; known before the network runs."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".png", ".html"):
+        named = suffix or "a file without a suffix"
+        raise ConfigError(f"{path}: an explanation is saved as .png or .html, not as {named}")
+    if kind is not None and kind not in KINDS:
+        raise UnknownName("kind of map", kind, KINDS)
+    return files.check_writable(path, directory=False)
 
 
 def pair(

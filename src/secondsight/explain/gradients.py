@@ -62,7 +62,7 @@ def integrated(places: Places, direction: Float[Tensor, " d"], *, steps: int = S
     model, grid = places.model, places.grid
     with torch.no_grad():
         x = model.reduced(places.features)  # (V, L, d)
-    masks = None if places.mask is None else torch.cat(view_masks(places.mask[None], grid, len(x)))
+    masks = None if places.mask is None else torch.cat(view_masks(places.mask[None], grid, len(x))).to(x.device)
     towards = (places.scale * direction).to(x)
 
     def score(values: Tensor) -> Tensor:

@@ -69,12 +69,11 @@ def pooled(places: Places, masks: Tensor) -> np.ndarray:
     from secondsight.explain.places import view_masks
 
     model = places.model
+    seen = view_masks(masks.to(places.features.device), places.grid, len(places.features))
     with torch.no_grad():
         views = [
-            model.pool(features.expand(len(masks), -1, -1), seen, grid=places.grid).double()
-            for features, seen in zip(
-                places.features, view_masks(masks, places.grid, len(places.features)), strict=True
-            )
+            model.pool(features.expand(len(masks), -1, -1), mask, grid=places.grid).double()
+            for features, mask in zip(places.features, seen, strict=True)
         ]
     z = torch.stack(views).mean(0).cpu()
     return (algebra.unit_scale(z, model.config.normalise) * z).float().numpy()

@@ -80,7 +80,7 @@ class Places:
             return None
         with torch.no_grad():
             views = [self.model.pooling.assignments(self.model.reduced(f[None]))[0][0] for f in self.features]  # type: ignore[operator]
-        h = turned_back(torch.stack(views).double(), self.grid).mean(0)
+        h = turned_back(torch.stack(views).double(), self.grid).mean(0).cpu()
         return h / h.sum(-1, keepdim=True).clamp_min(algebra.TINY)
 
     @cached_property
@@ -166,7 +166,7 @@ def from_features(
     if len(features) != len(model.views):
         raise ShapeError(f"the model embeds {len(model.views)} views of an image, got features of {len(features)}")
     x = model.reduced(features)
-    masks = None if mask is None else torch.cat(view_masks(mask[None], frame.grid, len(features)))
+    masks = None if mask is None else torch.cat(view_masks(mask[None], frame.grid, len(features))).to(features.device)
     was_training = model.pooling.training
     model.pooling.eval()
     try:

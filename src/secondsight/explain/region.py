@@ -67,7 +67,7 @@ def _masked(places: Places, where: Any) -> Tensor:
     mask = w >= min(0.5, float(w.max()))
     if places.mask is not None:
         mask &= places.mask
-    views = torch.cat(view_masks(mask[None], places.grid, len(places.features)))
+    views = torch.cat(view_masks(mask[None], places.grid, len(places.features))).to(places.features.device)
     with torch.no_grad():
         return places.model.pool(places.features, views, grid=places.grid).double().mean(0).cpu()
 

@@ -9,7 +9,32 @@ from jaxtyping import Float
 from torch import Tensor
 
 from secondsight.explain import algebra
-from secondsight.pooling import JCF, Average, Bilinear
+from secondsight.pooling import JCF, Average, Bilinear, Pooling
+from secondsight.pooling.compact_bilinear import RandomMaclaurin, TensorSketch
+from secondsight.pooling.factorized import FactorizedBilinear
+from secondsight.pooling.fisher import FisherNet, FisherVector
+from secondsight.pooling.lowrank import LowRankBilinear
+from secondsight.pooling.mfa import MFAFV, MFAFVNet
+from secondsight.pooling.projection import Projected
+from secondsight.pooling.vlad import VLAD, NetVLAD
+
+SUMS = (
+    Average,
+    Bilinear,
+    RandomMaclaurin,
+    TensorSketch,
+    FactorizedBilinear,
+    LowRankBilinear,
+    VLAD,
+    NetVLAD,
+    FisherVector,
+    FisherNet,
+    MFAFV,
+    MFAFVNet,
+)
+"""Poolings whose places do not see each other, but for a count that all are divided by: without place l, where they are
+additive, z points along z − p_l.
+"""
 
 if TYPE_CHECKING:
     from secondsight.explain.places import Places
@@ -36,9 +61,14 @@ def _rest(places: Places) -> Float[Tensor, "l d"]:
     pooling = places.model.pooling
     if isinstance(pooling, JCF):
         return _without(places, pooling)
-    if isinstance(pooling, (Average, Bilinear)) and places.additive:
+    if places.additive and isinstance(_projected(pooling), SUMS):
         return places.z - places.required()  # a mean over one place less has the same direction
     return _pooled_again(places)
+
+
+def _projected(pooling: Pooling) -> Pooling:
+    """What a linear projection follows; principal axes take a mean off, which does not shrink with the places."""
+    return pooling.pooling if isinstance(pooling, Projected) and pooling.method == "linear" else pooling
 
 
 def _without(places: Places, pooling: JCF) -> Float[Tensor, "l d"]:
@@ -67,7 +97,7 @@ def _pooled_again(places: Places) -> Float[Tensor, "l d"]:
         which = torch.arange(start, min(count, start + AT_ONCE))
         masks = real.repeat(len(which), 1)
         masks[torch.arange(len(which)), which] = False
-        seen = view_masks(masks, places.grid, len(places.features))
+        seen = view_masks(masks.to(places.features.device), places.grid, len(places.features))
         views = [
             model.pool(features.expand(len(which), -1, -1), mask, grid=places.grid).double()
             for features, mask in zip(places.features, seen, strict=True)
@@ -81,4 +111,4 @@ def _masks(places: Places) -> Tensor | None:
 
     if places.mask is None:
         return None
-    return torch.cat(view_masks(places.mask[None], places.grid, len(places.features)))
+    return torch.cat(view_masks(places.mask[None], places.grid, len(places.features))).to(places.features.device)

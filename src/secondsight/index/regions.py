@@ -1,0 +1,67 @@
+"""Parts of pictures as queries, hits re-ranked by their links, and why a hit matches: what ``explain`` brings here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from secondsight import explain
+from secondsight.data.loading.decode import DecodeError
+from secondsight.errors import DataError
+from secondsight.explain import Explanation, Places
+from secondsight.index.hits import Hits
+from secondsight.progress import track
+
+if TYPE_CHECKING:
+    from secondsight.index.collection import Index
+
+FIRST = 50
+"""Hits whose links are looked at: the network runs once for each."""
+
+
+def places(index: Index, query: Any) -> Places:
+    """The places of a query: a picture in any form, or the id of an item that has a file."""
+    if isinstance(query, (int, np.integer)):
+        path = index.item(int(query)).path
+        if path is None:
+            raise DataError(f"{index.path}: item {query} came without a file, so there are no places to look at")
+        query = path
+    return explain.places(index.model(), query, device=index.device)
+
+
+def regions(index: Index, queries: Sequence[Any], where: Any) -> np.ndarray:
+    """(q, dim): the vector of one part of every query, a box (left, top, right, bottom) in fractions or a mask."""
+    return np.stack([places(index, query).region(where) for query in queries])
+
+
+def why(index: Index, query: Any, id: int) -> Explanation:
+    """Why an item matches a query."""
+    return explain.pair(index.model(), places(index, query), places(index, id), device=index.device)
+
+
+def by_links(index: Index, queries: Sequence[Any], hits: Hits, k: int) -> Hits:
+    """Of ``FIRST`` hits a query, the k with the most similarity and agreement in space. Scores stay cosines.
+
+    A hit whose file cannot be read is ranked by its similarity alone.
+    """
+    order = np.zeros((len(queries), min(k, hits.ids.shape[1])), np.int64)
+    for row, query in enumerate(queries):
+        here = places(index, query)
+        score = np.where(hits.ids[row] < 0, -np.inf, hits.scores[row]).astype(np.float64)
+        for column in track(np.flatnonzero(hits.ids[row] >= 0), "links"):
+            path = hits.paths[row, column]
+            if path is None:
+                continue
+            try:
+                score[column] = explain.rerank_score(here, explain.places(here.model, path, device=index.device))
+            except DecodeError:
+                continue
+        order[row] = np.argsort(-score, kind="stable")[: order.shape[1]]
+    taken = {
+        name: np.take_along_axis(getattr(hits, name), order, 1)
+        for name in ("ids", "scores", "paths", "labels", "probability", "matches")
+    }
+    return replace(hits, **taken)
