@@ -20,6 +20,7 @@ from secondsight.cli import (
     embed,
     evaluate,
     explain,
+    export,
     losses,
     poolings,
     recipes,
@@ -61,6 +62,7 @@ app.command("demo")(demo.demo)
 app.command("embed")(embed.embed)
 app.command("evaluate")(evaluate.evaluate)
 app.command("explain")(explain.explain)
+app.command("export")(export.export)
 app.command("losses")(losses.losses)
 app.command("train")(train.train)
 app.command("recipes")(recipes.recipes)
