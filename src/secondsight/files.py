@@ -77,6 +77,12 @@ def write_text(path: str | Path, text: str) -> None:
     write_bytes(path, _SURROGATES.sub("�", text).encode())
 
 
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Replace the file at ``path`` by ``content``, atomically."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
 def write_json(path: str | Path, content: Any, *, indent: int | None = 1) -> None:
     """Replace the file at ``path`` by ``content`` as JSON; bytes of a file name that are no text are read back."""
     write_bytes(path, (json_text(content, indent=indent) + "\n").encode())

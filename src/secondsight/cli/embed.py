@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from secondsight.cli.runtime import OPTION_HELP, chosen_runtime
+
 
 def embed(
     model: str = typer.Argument(help="A saved model, a run directory, or the name of a backbone to use as it is."),
@@ -22,6 +24,7 @@ def embed(
     batch_size: int = typer.Option(64, min=1, help="Images at once."),
     workers: int = typer.Option(None, min=0, help="Decoding threads; default: chosen from the cores."),
     device: str = typer.Option(None, help="cpu, cuda …; default: cuda where there is one."),
+    runtime: str = typer.Option("auto", help=OPTION_HELP),
     strict: bool = typer.Option(False, "--strict", help="A file that cannot be read is an error."),
 ) -> None:
     """Embed images: one unit vector each, in one file, with their paths beside it.
@@ -42,15 +45,17 @@ def embed(
         torch.distributed.init_process_group("gloo")
     images = open_images(data, split=split)
     chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    embedder = open_model(model, weights=weights)
     embed_to(
         out,
-        open_model(model, weights=weights),
+        embedder,
         images,
         half=half,
         batch_size=batch_size,
         workers=workers,
         device=chosen,
         strict=strict,
+        run=chosen_runtime(embedder, runtime, device=chosen, beside=model, say=rank == 0),
         rank=rank,
         world_size=world_size,
     )
