@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from secondsight.cli.runtime import OPTION_HELP, chosen_runtime
 from secondsight.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def evaluate(
     ),
     batch_size: int = typer.Option(64, min=1, help="Images at once."),
     device: str = typer.Option(None, help="cpu, cuda …; default: cuda where there is one."),
+    runtime: str = typer.Option("auto", help=OPTION_HELP),
     min_images: int = typer.Option(1, min=1, help="Leave out classes with fewer images."),
     strict: bool = typer.Option(False, "--strict", help="A file that cannot be read is an error."),
     out: Path = typer.Option(None, help="Where the report goes; default: runs/evaluate-MODEL-DATA."),
@@ -82,7 +84,7 @@ def evaluate(
             raise ConfigError(f"{model}: give the images to judge it on: secondsight evaluate {model} DATA")
         embedder = _model(model, weights, transform=transform, size=size, mirror=mirror)
         choice = _choice(embedder, data, split, min_images)
-        items = _embedded(embedder, choice.images, batch_size=batch_size, device=device, strict=strict)
+        items = _embedded(embedder, choice.images, runtime, batch_size=batch_size, device=device, strict=strict)
         facts = {
             "model": f"{embedder.backbone.name}, {embedder.config.pooling}, {embedder.dim} numbers per image",
             "fingerprint": embedder.fingerprint()[:16],
@@ -137,14 +139,18 @@ def _choice(model: Embedder, data: str, split: str | None, min_images: int) -> C
     return choice
 
 
-def _embedded(model: Embedder, images: ImageSet, *, batch_size: int, device: str | None, strict: bool) -> Items:
+def _embedded(
+    model: Embedder, images: ImageSet, runtime: str, *, batch_size: int, device: str | None, strict: bool
+) -> Items:
     import torch
 
     from secondsight.embed import embed
     from secondsight.evaluate import Items
 
     chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return Items.of_images(images, embed(model, images, batch_size=batch_size, device=chosen, strict=strict))
+    # Kept in the user's cache: --size and --mirror make another model of the one in the directory.
+    run = chosen_runtime(model, runtime, device=chosen, images=len(images))
+    return Items.of_images(images, embed(model, images, batch_size=batch_size, device=chosen, strict=strict, run=run))
 
 
 def _open(data: str, split: str, min_images: int) -> ImageSet:
