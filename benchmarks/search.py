@@ -105,7 +105,8 @@ def everything(place: Path, n: int, files: int) -> None:
     ours = time.perf_counter() - start
     start = time.perf_counter()
     bare = faiss.index_factory(DIM, facts["factory"], faiss.METRIC_INNER_PRODUCT)
-    bare.train(x[np.random.default_rng(0).permutation(n)[: 40 * bare.nlist]])
+    cells = faiss.extract_index_ivf(bare).nlist
+    bare.train(x[np.random.default_rng(0).permutation(n)[: 40 * cells]])
     bare.add(x)
     theirs = time.perf_counter() - start
     rows.add_row(
@@ -113,7 +114,7 @@ def everything(place: Path, n: int, files: int) -> None:
     )
     rows.add_row("  of which tuning and saying how good it is", "", f"{facts['tuning seconds']:.1f} s", "")
 
-    parameters = faiss.SearchParametersIVF(nprobe=facts["effort"])
+    parameters = faiss.SearchParametersIVF(nprobe=facts["effort"])  # pyright: ignore[reportCallIssue]
     count = 10 * facts["candidates"]
     seconds = interleaved(
         {
@@ -258,7 +259,7 @@ def _opened(path: Path) -> None:
 
 
 def _resident() -> int:
-    """Bytes in memory, without pages of segment files: those are the system's cache of the disk, and it takes them back."""
+    """Bytes in memory, without pages of segment files: those are the system's cache, which it takes back."""
     total, skipped = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if "-" in line.split(" ", 1)[0]:

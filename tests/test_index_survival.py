@@ -17,7 +17,7 @@ from secondsight import index
 from secondsight.errors import DataError
 from secondsight.index import segments
 
-KILLS = int(os.environ.get("SECONDSIGHT_KILLS", 12))
+KILLS = int(os.environ.get("SECONDSIGHT_KILLS", 8))
 """``SECONDSIGHT_KILLS=100 pytest tests/test_index_survival.py`` for more of them."""
 
 WORKER = Path(__file__).with_name("index_worker.py")
