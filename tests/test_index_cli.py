@@ -117,3 +117,16 @@ def test_a_folder_without_labels_or_training_becomes_an_index(place, tmp_path, o
     assert ("nothing fitted" if options else "of these pictures; no labels, no training") in text
     found = json.loads(run("search", tmp_path / "f.index", place / "photos/c/2.png", "-k", "1", "--json"))
     assert found[0]["hits"][0]["path"].endswith("c/2.png")
+
+
+def test_evaluate_says_what_re_ranking_brings(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(10), 8)
+    np.save(
+        tmp_path / "v.npy", (rng.standard_normal((10, 8))[labels] + rng.standard_normal((80, 8))).astype(np.float32)
+    )
+    (tmp_path / "l.txt").write_text("".join(f"{i}\n" for i in labels))
+    words = [tmp_path / "v.npy", "--labels", tmp_path / "l.txt", "--out", tmp_path / "out", "--rerank", "alpha-qe"]
+    text = run("evaluate", *words, "--rerank", "k-reciprocal", "--bootstrap", "0")
+    assert text.count("MAP@R") >= 2
+    assert "k-reciprocal: Recall@1" in text
