@@ -34,8 +34,8 @@ N ?= 10000
 fuzz: $(READY) ## Try to break it: N=100000 mutations of all kinds
 	$(TEST_ENV) $(BIN)/python tests/trouble/fuzz.py $(N)
 
-kills: $(READY) ## Kill training, caching, downloading and embedding N times each, at moments drawn by chance
-	$(TEST_ENV) KILLS=$(N) $(BIN)/python -m pytest tests/trouble/test_trouble_kills.py
+kills: $(READY) ## Kill training, caching, downloading, embedding and indexing N times each, at moments drawn by chance
+	$(TEST_ENV) KILLS=$(N) $(BIN)/python -m pytest tests/trouble/test_trouble_kills.py tests/test_index_survival.py
 
 check: $(READY) ## Format, lint, types, tests
 	$(BIN)/ruff format --check .

@@ -17,8 +17,8 @@ from secondsight import index
 from secondsight.errors import DataError
 from secondsight.index import segments
 
-KILLS = int(os.environ.get("SECONDSIGHT_KILLS", 12))
-"""``SECONDSIGHT_KILLS=100 pytest tests/test_index_survival.py`` for more of them."""
+KILLS = int(os.environ.get("KILLS", 8))
+"""``make kills N=100`` for more of them."""
 
 WORKER = Path(__file__).with_name("index_worker.py")
 

@@ -60,7 +60,8 @@ def duplicates(
     for name in dict.fromkeys(tier or ["bytes", "picture"]):
         mine = [group for group in groups if group.tier == name]
         extra = sum(len(group.ids) - 1 for group in mine)
-        console.print(f"[bold]{MEANING[name]}[/]: {len(mine):,} groups, {extra:,} pictures too many")
+        groups_of = "1 group" if len(mine) == 1 else f"{len(mine):,} groups"
+        console.print(f"[bold]{MEANING[name]}[/]: {groups_of}, {extra:,} more than needed", soft_wrap=True)
         for group in mine[:most]:
             console.print(
                 f"  {len(group.ids)} pictures" + (f", cosine from {group.score:.3f}" if name != "bytes" else "")

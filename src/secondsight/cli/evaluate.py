@@ -58,6 +58,9 @@ def evaluate(
     missing: str = MISSING,
     out: Path = typer.Option(None, help="Where the report goes; default: runs/evaluate-MODEL-DATA."),
     save: bool = typer.Option(False, "--save", help="Also keep embeddings.npy and labels.txt, to judge them again."),
+    rerank: list[str] = typer.Option(
+        None, help="Also say what re-ranking brings: alpha-qe, dba or k-reciprocal; may be repeated."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print report.json instead of the table."),
 ) -> None:
     """Judge an embedding by retrieval: every image asks for others of its class.
@@ -109,7 +112,29 @@ def evaluate(
         typer.echo(evaluation.to_json())
     else:
         terminal.console().print(evaluation.report)
+    if rerank:
+        _say_gains(items, rerank)
     _say(evaluation, "" if choice is None else choice.note, target)
+
+
+def _say_gains(items: Items, methods: list[str]) -> None:
+    """What each re-ranking brings on these labels; a line each, on standard error."""
+    import numpy as np
+
+    from secondsight.errors import UnknownName
+    from secondsight.index.rerank import METHODS, gain
+
+    vectors = np.asarray(items.vectors, np.float32)
+    vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    codes = np.unique(items.labels, return_inverse=True)[1]
+    console = terminal.console(stderr=True)
+    for method in methods:
+        if method not in METHODS:
+            raise UnknownName("re-ranking", method, METHODS)
+        found = gain(vectors, codes, method)
+        change = [f"{100 * before:.1f} → {100 * after:.1f}" for before, after in (found.recall, found.map_at_r)]
+        advice = "it helps here" if found.helps else "leave it off here"
+        console.print(f"{method}: Recall@1 {change[0]}, MAP@R {change[1]}: {advice}")
 
 
 def _from_files(vectors: Path, labels: Path | None, data: str | None, split: str | None, min_images: int, missing: str):

@@ -118,7 +118,7 @@ def _print(names: list[str], hits: Hits) -> None:
     if not console.is_terminal:
         console = terminal(highlight=False, width=200)
     for i, name in enumerate(names):
-        table = Table(title=f"like {marked(name)}", title_justify="left", header_style="bold", box=None)
+        table = Table(header_style="bold", box=None)
         labelled, judged = any(hits.labels[i]), not all(p != p for p in hits.probability[i])
         for column in ("score", *(["probability"] if judged else []), "id"):
             table.add_column(column, justify="right")
@@ -130,6 +130,7 @@ def _print(names: list[str], hits: Hits) -> None:
             style = None if hit["match"] else "dim"
             place = marked(_near(hit["path"] or ""))
             table.add_row(f"{hit['score']:.3f}", *chance, str(hit["id"]), *label, place, style=style)
+        console.print(f"[italic]like {marked(name)}[/]", soft_wrap=True)
         if hits.row(i):
             console.print(table)
         if hits.row(i) and not hits.matches[i].any():

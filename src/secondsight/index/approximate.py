@@ -104,14 +104,16 @@ def build(
     start = time.monotonic()
     index = faiss.index_factory(snapshot.dim, structure.factory, faiss.METRIC_INNER_PRODUCT)
     if not index.is_trained:
-        most = 50 * getattr(index, "nlist", 1000)
+        most = 40 * getattr(index, "nlist", 1000)
         sample = np.sort(rng.permutation(rest)[:most])
         index.train(snapshot.stored(sample))
     _add(index, snapshot, rest)
     facts: dict[str, Any] = {"structure": structure.name, "factory": structure.factory, "reason": structure.reason}
     made = Approximate(index, snapshot.ids[rest], facts)
     queries = snapshot.vectors(alive[apart])
+    tuning = time.monotonic()
     facts |= _tuned(made, queries, snapshot, rest, structure, recall, k)
+    facts["tuning seconds"] = round(time.monotonic() - tuning, 1)
     _add(index, snapshot, alive[apart])
     ids = snapshot.ids[np.concatenate([rest, alive[apart]])]
     facts |= {
@@ -207,7 +209,7 @@ def load(folder: Path) -> Approximate | None:
     """The engine in ``folder``, mapped into memory; None where it is not whole: it is only a cache."""
     try:
         facts = json.loads((folder / "facts.json").read_text("utf-8"))
-        ids = np.load(folder / "ids.npy", allow_pickle=False)
+        ids = np.load(folder / "ids.npy", mmap_mode="r", allow_pickle=False)
         index = faiss.read_index(str(folder / "structure.faiss"), faiss.IO_FLAG_MMAP_IFC)
         if index.ntotal != len(ids):
             return None

@@ -121,7 +121,7 @@ def from_labels(vectors: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> Ca
         "labels",
         tuple(np.round(x, 5).tolist()),
         tuple(np.round(p, 6).tolist()),
-        float(x[above[0]]) if len(above) else 1.01,
+        round(float(x[above[0]]), 4) if len(above) else 1.01,
         "how often pictures of this collection that are so similar have the same label",
         int(pairs.same.sum() + pairs.other.sum()),
         _error(vectors, codes, queries, rng),
@@ -165,7 +165,7 @@ def from_chance(vectors: np.ndarray, count: int, *, seed: int = 0) -> Calibratio
         "chance",
         tuple(np.round(pairs.edges[:-1], 5).tolist()),
         tuple(np.round(1 / (1 + expected), 6).tolist()),
-        float(pairs.edges[above[0]]) if len(above) else 1.01,
+        round(float(pairs.edges[above[0]]), 4) if len(above) else 1.01,
         "if one picture here is what was looked for: how likely it is this one and not another that is as similar",
         int(total),
     )

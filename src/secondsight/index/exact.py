@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import faiss
 import numpy as np
@@ -78,12 +79,13 @@ class Exact:
 
     def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Best:
         """The k best living items for each row of ``queries`` (q, dim); ``allowed``: only at these positions, (m,)."""
-        wanted = self.snapshot.alive
-        if allowed is not None or self.first:
-            wanted = np.zeros(len(wanted), bool)
-            start = np.searchsorted(self.snapshot.ids, self.first)
-            wanted[slice(start, None) if allowed is None else allowed[allowed >= start]] = True
-            wanted &= self.snapshot.alive
+        wanted = self._living
+        if wanted is None:
+            return Best.empty(len(queries), 0)
+        if allowed is not None:
+            chosen = np.zeros(len(wanted), bool)
+            chosen[allowed] = True
+            wanted = chosen & wanted
         best = Best.empty(len(queries), k)
         for segment, start in zip(self.snapshot.segments, self.snapshot.offsets, strict=False):
             if segment.id in self.blocks:
@@ -91,6 +93,16 @@ class Exact:
                 few = len(queries) <= FEW
                 (self._read if few else self._multiply)(best, queries, segment, None if mask.all() else mask)
         return best
+
+    @cached_property
+    def _living(self) -> np.ndarray | None:
+        """(positions,) bool: what is searched; None for nothing at all."""
+        start = int(np.searchsorted(self.snapshot.ids, self.first))
+        if start == len(self.snapshot.ids):
+            return None
+        mask = self.snapshot.alive.copy()
+        mask[:start] = False
+        return mask
 
     def _read(self, best: Best, queries: np.ndarray, segment: Segment, mask: np.ndarray | None) -> None:
         if mask is not None and not mask.any():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,31 +59,40 @@ class Growth:
         return bool(self.added or self.changed or self.moved or self.removed or self.relabelled)
 
 
+class KnownFile(NamedTuple):
+    """What the catalogue knows of a file."""
+
+    id: int
+    label: str | None
+    size: int
+    mtime: int
+    hash: bytes
+    width: int | None
+    height: int | None
+    columns: tuple[Any, ...] = ()
+
+
 @dataclass(frozen=True)
 class Known:
-    """What the catalogue knows of a root's files: path → row."""
+    """What the catalogue knows of a root's files, by path."""
 
-    items: Mapping[str, Record]
-    ids: Mapping[str, int]
+    files: Mapping[str, KnownFile]
+    names: tuple[str, ...]  # of the columns
     failures: Mapping[str, tuple[int, int, str]]  # path → size, mtime, cause
 
     @classmethod
     def read(cls, store: Store, root: Root) -> Known:
         with store.catalogue.reading() as database:
-            columns = list(database.execute("SELECT name, field FROM columns"))
+            columns = list(database.execute("SELECT name, field FROM columns")) if root.kind == "table" else []
             extra = "".join(f", {field}" for _, field in columns)
             rows = database.execute(
-                f"SELECT id, path, label, size, mtime, hash, width, height{extra} FROM items WHERE root = ?", (root.id,)
+                f"SELECT path, id, label, size, mtime, hash, width, height{extra} FROM items WHERE root = ?", (root.id,)
             )
-            ids, items = {}, {}
-            names = [name for name, _ in columns]
-            for number, path, label, size, mtime, digest, width, height, *values in rows:
-                path = restored(path)
-                ids[path] = number
-                given = dict(zip(names, values, strict=True)) if root.kind == "table" else {}
-                items[path] = Record(root.id, path, label, size, mtime, digest, width, height, given)
+            make = KnownFile._make
+            files = {restored(row[0]) or "": make((*row[1:8], row[8:])) for row in rows}
             failures = database.execute("SELECT path, size, mtime, cause FROM failures WHERE root = ?", (root.id,))
-            return cls(items, ids, {restored(p) or "": (size, mtime, cause) for p, size, mtime, cause in failures})
+            aside = {restored(p) or "": (size, mtime, cause) for p, size, mtime, cause in failures}
+        return cls(files, tuple(name for name, _ in columns), aside)
 
 
 class Follower:
@@ -92,10 +102,10 @@ class Follower:
         self.store, self.root, self.found, self.encode = store, root, found, encode
         self.known = Known.read(store, root)
         self.growth = Growth(unlisted=[root.file(folder) for folder in found.unlisted])
-        gone = (p for p in self.known.items if p not in found.files and not self._hidden(p)) if remove else ()
+        gone = (p for p in self.known.files if p not in found.files and not self._hidden(p)) if remove else ()
         self.gone: dict[bytes, list[str]] = {}  # content → names it had
         for path in gone:
-            self.gone.setdefault(self.known.items[path].hash or b"", []).append(path)
+            self.gone.setdefault(self.known.files[path].hash or b"", []).append(path)
 
     def _hidden(self, path: str) -> bool:
         """Whether a file is in a folder that could not be listed: then nobody knows that it is gone."""
@@ -110,7 +120,7 @@ class Follower:
             for start in range(0, len(fresh), BLOCK):
                 self._block(fresh[start : start + BLOCK])
                 progress.update(task, completed=min(len(fresh), start + BLOCK))
-        removed = [self.known.ids[path] for paths in self.gone.values() for path in paths]
+        removed = [self.known.files[path].id for paths in self.gone.values() for path in paths]
         if removed:
             self.store.commit(Change(removed=removed))
         self.growth.removed = len(removed)
@@ -118,38 +128,35 @@ class Follower:
 
     def _compare(self) -> tuple[list[str], dict[int, Record]]:
         """The files that must be read, and the items whose label or columns are other ones now."""
-        fresh, relabelled = [], {}
-        items, failed, labels = self.known.items, self.known.failures, self.found.labels
-        for path, (size, mtime) in self.found.files.items():
-            record = items.get(path)
-            if record is None:
-                if path in failed and failed[path][:2] == (size, mtime):
+        fresh, relabelled, unchanged = [], {}, 0
+        known, failed, labels, columns = self.known.files, self.known.failures, self.found.labels, self.found.columns
+        watched = self.root.kind != "list"
+        for path, status in self.found.files.items():
+            file = known.get(path)
+            if file is None:
+                if path in failed and failed[path][:2] == status:
                     self.growth.failures[self.root.file(path)] = failed[path][2]
                 else:
                     fresh.append(path)
-            elif record.size != size or record.mtime != mtime:
+            elif (file.size, file.mtime) != status:
                 fresh.append(path)
             else:
-                self.growth.unchanged += 1
-                if self.root.kind != "list" and self._relabelled(record, labels.get(path), path):
-                    relabelled[self.known.ids[path]] = self._record(
-                        path, Content(record.hash or b"", record.width, record.height)
-                    )
-        self.growth.relabelled = len(relabelled)
+                unchanged += 1
+                if watched and (file.label != labels.get(path) or (columns and self._other_columns(file, path))):
+                    relabelled[file.id] = self._record(path, Content(file.hash or b"", file.width, file.height))
+        self.growth.unchanged, self.growth.relabelled = unchanged, len(relabelled)
         fresh.sort()
         return fresh, relabelled
 
-    def _relabelled(self, record: Record, label: str | None, path: str) -> bool:
-        if record.label != label:
-            return True
-        given = self.found.columns.get(path)
-        return given is not None and any(record.columns.get(name) != value for name, value in given.items())
+    def _other_columns(self, file: KnownFile, path: str) -> bool:
+        before = dict(zip(self.known.names, file.columns, strict=True))
+        return any(before.get(name) != value for name, value in self.found.columns.get(path, {}).items())
 
     def _record(self, path: str, content: Content) -> Record:
         size, mtime = self.found.files[path]
         label = self.found.labels.get(path)
-        if self.root.kind == "list" and path in self.known.items:
-            label = self.known.items[path].label
+        if self.root.kind == "list" and path in self.known.files:
+            label = self.known.files[path].label
         columns = self.found.columns.get(path, {})
         return Record(self.root.id, path, label, size, mtime, content.hash, content.width, content.height, columns)
 
@@ -162,19 +169,19 @@ class Follower:
             if isinstance(content, DecodeError):  # it may be readable tomorrow: said, not remembered
                 self.growth.failures[content.source] = content.cause
                 continue
-            record, old = self._record(path, content), self.known.items.get(path)
+            record, old = self._record(path, content), self.known.files.get(path)
             if old is not None and old.hash == content.hash:
-                moved[self.known.ids[path]] = record  # only its time changed
+                moved[old.id] = record  # only its time changed
                 self.growth.unchanged += 1
             elif names := self.gone.get(content.hash):
-                moved[self.known.ids[names.pop()]] = record
+                moved[self.known.files[names.pop()].id] = record
                 self.growth.moved += 1
-                overwritten += [self.known.ids[path]] if path in self.known.ids else []
+                overwritten += [old.id] if old is not None else []
             else:
                 new[path] = record
         vectors = self._vectors(new)
         steady = [path for path in new if path in vectors and self._steady(path)]
-        replaced = [self.known.ids[path] for path in steady if path in self.known.ids]
+        replaced = [self.known.files[path].id for path in steady if path in self.known.files]
         self.growth.changed += len(replaced)
         self.growth.added += len(steady) - len(replaced)
         self.store.commit(

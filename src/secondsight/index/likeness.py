@@ -58,7 +58,7 @@ def likeness(one: np.ndarray, two: np.ndarray) -> float:
     return best
 
 
-def grey(path: str | Path) -> np.ndarray:
+def grey(path: str | Path | bytes) -> np.ndarray:
     """(h, w) float32, the longer side ``SIDE``."""
     picture = Image.fromarray(decode(path, target=2 * SIDE)).convert("L")
     factor = SIDE / max(picture.size)

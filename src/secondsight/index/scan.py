@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import stat
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -89,13 +90,13 @@ def _folder(folder: str) -> Found:
             with os.scandir(place) as entries:
                 for entry in entries:
                     name = entry.name
-                    if hidden(name):
-                        continue
                     try:
-                        if is_image(name) and not entry.is_dir():
+                        if is_image(name):
                             status = entry.stat()
-                            found.files[prefix + name] = status.st_size, status.st_mtime_ns
-                        elif entry.is_dir():
+                            if stat.S_ISREG(status.st_mode):
+                                found.files[prefix + name] = status.st_size, status.st_mtime_ns
+                                continue
+                        if not hidden(name) and entry.is_dir():
                             waiting.append((f"{prefix}{name}/", entry.path))
                     except OSError:  # a link that leads nowhere, or a file that went away meanwhile
                         continue

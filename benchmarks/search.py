@@ -1,0 +1,273 @@
+"""An index against bare faiss with the same structure and parameters: latency, building, opening, memory, updating.
+
+    python benchmarks/search.py                     100,000 × 512 clustered vectors, a minute
+    python benchmarks/search.py --vectors 1000000   the size the targets are meant for, a quarter of an hour
+    python benchmarks/search.py --codes             recall against bytes a vector, for docs/scaling.md
+
+Ratios are of one run. Vectors come from a mixture of Gaussians in 64 dimensions, rotated into 512, with a little noise
+in all of them: neighbours are neighbours for a reason, as they are for trained embeddings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from measure import console, in_fresh_process, interleaved, table, verdict
+
+DIM, INNER, CLUSTERS = 512, 64, 2000
+
+
+def clustered(n: int, seed: int) -> np.ndarray:
+    shape = np.random.default_rng(1)
+    basis = shape.standard_normal((INNER, DIM), np.float32) / np.sqrt(INNER)
+    centres = shape.standard_normal((CLUSTERS, INNER), np.float32)
+    rng = np.random.default_rng(seed)
+    x = (centres[rng.integers(0, CLUSTERS, n)] + 0.6 * rng.standard_normal((n, INNER), np.float32)) @ basis
+    x += 0.05 * rng.standard_normal((n, DIM), np.float32)
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def pieces(n: int, size: int = 50_000) -> Iterator[np.ndarray]:
+    for start in range(0, n, size):
+        yield clustered(min(size, n - start), 100 + start // size)
+
+
+def single(search, queries: np.ndarray) -> None:
+    for query in queries:
+        search(query[None])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vectors", type=int, default=100_000)
+    parser.add_argument("--files", type=int, default=20_000, help="of the folder in which nothing changed")
+    parser.add_argument("--codes", action="store_true", help="recall against bytes a vector instead")
+    parser.add_argument("--open", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.open is not None:
+        _opened(options.open)
+        return
+    place = Path(tempfile.mkdtemp(prefix="secondsight-search-"))
+    try:
+        if options.codes:
+            codes(options.vectors)
+        else:
+            everything(place, options.vectors, options.files)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def everything(place: Path, n: int, files: int) -> None:
+    import faiss
+
+    from secondsight import index
+    from secondsight.index import segments
+
+    faiss.omp_set_num_threads(1)
+    rows = table(f"{n:,} × {DIM} vectors", "", "bare", "index", "ratio")
+    made = index.create(place / "b.index", dim=DIM)
+    start = time.perf_counter()
+    for part in pieces(n):
+        made.add_vectors(part)
+    console.print(f"adding {n:,} vectors: {time.perf_counter() - start:.1f} s (generating them included)")
+
+    queries = clustered(64, 7)
+    x = made.vectors()
+    made.build(structure="exact")
+    made.search(queries[:1])
+    for count in (1, 64):
+        seconds = interleaved(
+            {
+                "bare": lambda count=count: x @ queries[0] if count == 1 else queries[:count] @ x.T,
+                "index": lambda count=count: made.search(queries[:count], 10),
+            },
+            repeats=5,
+        )
+        speed = seconds["bare"] / seconds["index"]
+        rows.add_row(
+            f"exact, {count} at once: the product, and top 10 with paths",
+            f"{1e3 * seconds['bare'] / count:.1f} ms",
+            f"{1e3 * seconds['index'] / count:.1f} ms",
+            verdict(speed, 0.8, at_least=True, unit="× speed"),
+        )
+
+    # Building: what faiss alone needs for the same structure, from vectors in memory.
+    start = time.perf_counter()
+    facts = made.build(structure="ivf-sq8", recall=0.99)
+    ours = time.perf_counter() - start
+    start = time.perf_counter()
+    bare = faiss.index_factory(DIM, facts["factory"], faiss.METRIC_INNER_PRODUCT)
+    cells = faiss.extract_index_ivf(bare).nlist
+    bare.train(x[np.random.default_rng(0).permutation(n)[: 40 * cells]])
+    bare.add(x)
+    theirs = time.perf_counter() - start
+    rows.add_row(
+        "building " + facts["factory"], f"{theirs:.1f} s", f"{ours:.1f} s", verdict(ours / theirs, 1.05, at_least=False)
+    )
+    rows.add_row("  of which tuning and saying how good it is", "", f"{facts['tuning seconds']:.1f} s", "")
+
+    parameters = faiss.SearchParametersIVF(nprobe=facts["effort"])  # pyright: ignore[reportCallIssue]
+    count = 10 * facts["candidates"]
+    seconds = interleaved(
+        {
+            "bare": lambda: single(lambda q: bare.search(q, count, params=parameters), queries),
+            "index": lambda: single(lambda q: made.searcher.neighbours(q, 10), queries),
+            "hits": lambda: single(lambda q: made.search(q, 10), queries),
+        },
+        repeats=7,
+    )
+    ms = {name: 1e3 * value / len(queries) for name, value in seconds.items()}
+    rows.add_row(
+        f"one query, nprobe {facts['effort']}, {count} candidates, rescored",
+        f"{ms['bare']:.2f} ms",
+        f"{ms['index']:.2f} ms",
+        verdict(ms["index"] / ms["bare"], 1.1, at_least=False),
+    )
+    rows.add_row(
+        "  with paths, labels and probabilities", "", f"{ms['hits']:.2f} ms", f"{ms['hits'] / ms['bare']:.2f}×"
+    )
+    found = facts["recall"]
+    rows.add_row("  recall@10: mean, worst percentile", "", f"{found['mean']:.3f}, {found['worst percentile']:.2f}", "")
+    del bare, x
+
+    structure = (made.path / facts["folder"] / "structure.faiss").stat().st_size
+    made.close()
+    opened = in_fresh_process(__file__, "--open", str(made.path))
+    rows.add_row(
+        "opening, until the first answer",
+        "",
+        f"{opened['open']:.2f} s",
+        verdict(opened["open"], 1.0, at_least=False, unit=" s"),
+    )
+    rows.add_row(
+        "memory after 200 searches",
+        f"{structure / 1e6:.0f} MB",
+        f"{opened['bytes'] / 1e6:.0f} MB",
+        verdict(opened["bytes"] / structure, 1.1, at_least=False),
+    )
+
+    made = index.open(made.path)
+    small = index.create(place / "s.index", dim=DIM)
+    some = clustered(1000, 55)
+    seconds = interleaved(
+        {"empty": lambda: small.add_vectors(some), "full": lambda: made.add_vectors(some)}, repeats=3, most=60
+    )
+    rows.add_row(
+        f"adding 1,000 to nothing, and to {n:,}",
+        f"{seconds['empty']:.3f} s",
+        f"{seconds['full']:.3f} s",
+        verdict(seconds["full"] / seconds["empty"], 1.5, at_least=False),
+    )
+    rows.add_row("segments", "", str(len(list((made.path / segments.FOLDER).iterdir()))), "")
+
+    rate = unchanged(place, files)
+    rows.add_row(
+        f"update of {files:,} files, nothing changed",
+        "",
+        f"{rate:,.0f} files/s",
+        verdict(rate / 50_000, 1, at_least=True),
+    )
+    console.print(rows)
+
+
+def unchanged(place: Path, files: int) -> float:
+    """Files a second of an update that finds nothing to do. Their items are written as ``add`` would write them."""
+    from secondsight import index
+    from secondsight.index import growth
+    from secondsight.index.store import Change, Record
+
+    folder = place / "photos"
+    for start in range(0, files, 1000):
+        (folder / f"{start:07d}").mkdir(parents=True)
+        for i in range(start, min(files, start + 1000)):
+            (folder / f"{start:07d}" / f"IMG_{i:07d}.jpg").write_bytes(b"x")
+    made = index.create(place / "u.index", dim=4)
+    root = growth.add_root(made.store, str(folder), "folder", False)
+    records = []
+    for path in sorted(folder.rglob("*.jpg")):
+        status = os.stat(path)
+        name = str(path.relative_to(folder))
+        records.append(Record(root.id, name, None, status.st_size, status.st_mtime_ns, name.encode()))
+    made.store.commit(Change(records=records, vectors=np.ones((len(records), 4), np.float32) / 2))
+    made.store.set_fact("calibrated", len(records))
+    best = 0.0
+    for _ in range(3):
+        start = time.perf_counter()
+        grown = made.update()
+        best = max(best, files / (time.perf_counter() - start))
+        assert grown.unchanged == files, grown
+    return best
+
+
+def codes(n: int) -> None:
+    """Recall after rescoring and time a query, for structures of different bytes a vector."""
+    import faiss
+
+    from secondsight import index
+
+    faiss.omp_set_num_threads(1)
+    place = Path(tempfile.mkdtemp(prefix="secondsight-codes-"))
+    made = index.create(place / "c.index", dim=DIM)
+    for part in pieces(n):
+        made.add_vectors(part)
+    rows = table(
+        f"{n:,} × {DIM} vectors", "structure", "bytes", "recall@10", "worst percentile", "one query", "built in"
+    )
+    queries = clustered(64, 7)
+    for structure, memory in (("ivf-sq8", None), ("bits", None), ("ivf-pq", 48 * n), ("ivf-pq", 32 * n)):
+        facts = made.build(structure=structure if memory is None else None, memory=memory, recall=0.99)
+        made.store.set_fact("wish", {})
+        single(lambda q: made.search(q, 10), queries[:8])
+        start = time.perf_counter()
+        single(lambda q: made.search(q, 10), queries)
+        each = (time.perf_counter() - start) / len(queries)
+        found = facts["recall"]
+        rows.add_row(
+            facts["factory"],
+            f"{facts['bytes a vector']:.0f}",
+            f"{found['mean']:.3f}",
+            f"{found['worst percentile']:.2f}",
+            f"{1e3 * each:.1f} ms, {10 * facts['candidates']} rescored, nprobe {facts['effort']}",
+            f"{facts['seconds']:.0f} s",
+        )
+    console.print(rows)
+    shutil.rmtree(place)
+
+
+def _opened(path: Path) -> None:
+    import json
+
+    from secondsight.index import collection  # what a program that searches has loaded anyway
+
+    queries = clustered(200, 8)
+    start = time.perf_counter()
+    made = collection.open(path)
+    before = _resident()
+    made.search(queries[0])
+    seconds = time.perf_counter() - start
+    for query in queries:
+        made.search(query)
+    print(json.dumps({"open": seconds, "bytes": _resident() - before}))
+
+
+def _resident() -> int:
+    """Bytes in memory, without pages of segment files: those are the system's cache, which it takes back."""
+    total, skipped = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ", 1)[0]:
+            skipped = line.endswith(".vectors")
+        elif line.startswith("Rss:") and not skipped:
+            total += int(line.split()[1]) * 1024
+    return total
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""The verbs of the index as a user meets them: index, search, update, duplicates, info, check."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from index_pictures import folder, picture, small_model
+from secondsight.cli.main import app
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A folder of pictures, a saved model, and the index that the command line made of them."""
+    root = tmp_path_factory.mktemp("cli")
+    folder(root / "photos", classes="abc", each=10)
+    (root / "photos/a/broken.jpg").write_bytes(b"\xff\xd8\xff nothing")
+    small_model().save(root / "model")
+    done = run("index", root / "photos", "--model", root / "model", "-o", root / "p.index")
+    assert "30 added, 1 set aside" in done
+    assert "broken.jpg" in done
+    assert "exact" in done
+    return root
+
+
+def run(*words: object, code: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "400"})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_a_search_prints_scores_labels_and_paths_and_draws_a_sheet(place):
+    query = place / "photos/b/3.png"
+    sheet = place / "out.png"
+    text = run("search", place / "p.index", query, 7, "-k", "4", "--sheet", sheet)
+    first = next(line for line in text.splitlines() if "b/3.png" in line and "1.000" in line)
+    assert " b " in first
+    assert Image.open(sheet).size[0] > 4 * 150
+    assert Image.open(sheet).size[1] > 2 * 150
+
+
+def test_json_is_for_programs(place):
+    found = json.loads(
+        run("search", place / "p.index", place / "photos/b/3.png", "-k", "40", "--where", "label=b", "--json")
+    )
+    assert [hit["label"] for hit in found[0]["hits"]] == ["b"] * 10
+    assert found[0]["why"] == "10 of 30 items pass the filter"
+    assert found[0]["hits"][0]["score"] == pytest.approx(1, abs=1e-3)
+    assert json.loads(run("info", place / "p.index", "--json"))["items"] == 30
+
+
+def test_examples_for_and_against_give_one_answer(place):
+    text = run("search", place / "p.index", "--like", 3, "--like", place / "photos/a/1.png", "--unlike", 20, "-k", "3")
+    assert text.count("photos/") >= 3
+
+
+def test_update_says_what_it_did(place):
+    picture(place / "photos/d/new.png", 999)
+    assert "1 added, 30 unchanged" in run("update", place / "p.index")
+    (place / "photos/d/new.png").unlink()
+    assert "1 removed" in run("update", place / "p.index", "--compact")
+    assert "ivf-sq8" in run("update", place / "p.index", "--structure", "ivf-sq8")
+    assert "worst percentile" in run("update", place / "p.index", "--recall", "0.9")
+    run("update", place / "p.index", "--structure", "exact")
+
+
+def test_index_again_goes_on_where_it_was(place):
+    assert "already" in run("index", place / "photos", "-o", place / "p.index")
+
+
+def test_duplicates_and_dismissals(place):
+    copy = place / "photos/a/copy.png"
+    copy.write_bytes((place / "photos/a/0.png").read_bytes())
+    run("update", place / "p.index")
+    groups = json.loads(run("duplicates", place / "p.index", "--tier", "bytes", "--json"))
+    assert [len(group["items"]) for group in groups] == [2]
+    ids = ",".join(str(item["id"]) for item in groups[0]["items"])
+    run("duplicates", place / "p.index", "--dismiss", ids)
+    assert "0 groups" in run("duplicates", place / "p.index", "--tier", "bytes")
+
+
+def test_check_ends_with_1_when_something_is_damaged(place, tmp_path):
+    run("index", place / "photos", "--model", place / "model", "-o", tmp_path / "x.index")
+    assert "every checksum is right" in run("check", tmp_path / "x.index")
+    victim = next((tmp_path / "x.index/segments").iterdir())
+    content = bytearray(victim.read_bytes())
+    content[-1] ^= 1
+    victim.write_bytes(content)
+    assert "--repair" in run("check", tmp_path / "x.index", code=1)
+    assert "secondsight update" in run("check", tmp_path / "x.index", "--repair")
+    assert "added" in run("update", tmp_path / "x.index")
+    assert "every checksum is right" in run("check", tmp_path / "x.index")
+
+
+def test_info_knows_models_and_refuses_what_is_neither(place, tmp_path):
+    assert "fingerprint" in run("info", place / "model")
+    done = subprocess.run(
+        [sys.executable, "-m", "secondsight", "info", tmp_path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "neither an index" in done.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--model", "average"]], ids=["fitted", "average"])
+def test_a_folder_without_labels_or_training_becomes_an_index(place, tmp_path, options):
+    """With random weights: the published ones are no part of this claim."""
+    words = [place / "photos", "-o", tmp_path / "f.index", "--weights", "random", "--size", 64, *options]
+    text = run("index", *words)
+    assert ("nothing fitted" if options else "of these pictures; no labels, no training") in text
+    found = json.loads(run("search", tmp_path / "f.index", place / "photos/c/2.png", "-k", "1", "--json"))
+    assert found[0]["hits"][0]["path"].endswith("c/2.png")
+
+
+def test_evaluate_says_what_re_ranking_brings(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(10), 8)
+    np.save(
+        tmp_path / "v.npy", (rng.standard_normal((10, 8))[labels] + rng.standard_normal((80, 8))).astype(np.float32)
+    )
+    (tmp_path / "l.txt").write_text("".join(f"{i}\n" for i in labels))
+    words = [tmp_path / "v.npy", "--labels", tmp_path / "l.txt", "--out", tmp_path / "out", "--rerank", "alpha-qe"]
+    text = run("evaluate", *words, "--rerank", "k-reciprocal", "--bootstrap", "0")
+    assert text.count("MAP@R") >= 2
+    assert "k-reciprocal: Recall@1" in text
