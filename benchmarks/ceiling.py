@@ -26,7 +26,7 @@ from measure import console, table
 from secondsight import backbones, data
 from secondsight.data.cache.feature_cache import FeatureCache, default_directory
 from secondsight.data.loading import transforms
-from secondsight.pooling.fitting import kmeans
+from secondsight.pooling.feature_samples import kmeans
 from secondsight.pooling.principal import main_directions
 from secondsight.progress import track
 from secondsight.train.choice import class_halves, hits, learned_metric
@@ -99,7 +99,7 @@ def features(given: argparse.Namespace) -> tuple[Tensor, Tensor]:
     shown = transforms.build("resize-crop", network.preprocessing.size)
     found = cache.features(images, network.frozen_part, transform=shown, key=key)
     x = torch.from_numpy(found[chosen.numpy()])
-    x = x @ main_directions(x, given.axes).T
+    x = x @ main_directions(x, given.axes).float()
     return x / x.norm(dim=2).mean(), labels[chosen]
 
 

@@ -124,7 +124,8 @@ def test_tokens_are_embedded_by_second_order_whatever_the_size(saved, tmp_path):
             backbone_options={"class_token": option},
             pooling_options={"start": "pairs", "width": 20, "whiten": 0.25},
         ).eval()
-        model.fit([photos(56, 56) for _ in range(8)])
+        with torch.no_grad():
+            model.fit([model.backbone(photos(56, 56)) for _ in range(8)])
         model.save(tmp_path / option)
         again, images = secondsight.load(tmp_path / option), photos(84, 56)
         with torch.no_grad():

@@ -22,7 +22,7 @@ class Bare:
         torch.manual_seed(0)
         self.pooling = pooling.build(name, CHANNELS, dim, **options).eval()
 
-    def fit_features(self, features, *, grid=None, seed=0):
+    def fit(self, features, *, grid=None, seed=0):
         self.pooling.fit(features, grid=grid, seed=seed)
 
     def pool(self, features, mask=None, *, grid=None):

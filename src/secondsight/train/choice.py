@@ -34,7 +34,7 @@ BLOCK = 1024
 class Head(Protocol):
     """What comes after the backbone; an ``Embedder`` is one."""
 
-    def fit_features(self, features: Any, *, grid: Any = None, seed: int = 0) -> None: ...
+    def fit(self, features: Any, *, grid: Any = None, seed: int = 0) -> None: ...
 
     def pool(self, features: Tensor, mask: Any = None, *, grid: Any = None) -> Tensor: ...
 
@@ -81,7 +81,7 @@ def choose_pooling(
         parts = []
         for teach, judge in (halves, halves[::-1]):
             head = build()
-            head.fit_features(features[teach].split(64), grid=grid, seed=seed)
+            head.fit(features[teach].split(64), grid=grid, seed=seed)
             metric = learned_metric(_pooled(head, features[teach], grid), labels[teach])
             parts.append(hits(_pooled(head, features[judge], grid) @ metric, labels[judge]))
         right[name] = torch.cat(parts)
