@@ -39,6 +39,8 @@ def train(
     [bold]secondsight train --data ./photos[/] needs no recipe: a folder with one subfolder per class is enough.
     Part of the classes is held out to choose the best model by; it ends up in [bold]RUN/best[/]. Recipes with
     validation.share = 0 (those for CUB) learn from all classes, and RUN/best is the model after the last epoch.
+    Without a recipe and without --pooling, a look at some of the training classes says whether averaging or GeM suits
+    them better than JCF; then that is trained.
 
     Several processes: [bold]torchrun --nproc-per-node 2 -m secondsight train …[/]
     """
@@ -85,6 +87,10 @@ def _recipe(
 
         wanted = adapted(wanted, override, say=Console(stderr=True, highlight=False).print)
     if name is None:
+        if pooling is None and not any(word.startswith("model.") for word in override):
+            from secondsight.train.candidates import suited
+
+            wanted = suited(wanted, say=Console(stderr=True, highlight=False).print)
         return wanted, f"{Path(data or '').name or 'photos'}-{wanted.model.pooling}"
     return wanted, "-".join([file.stem, *(word for word in (pooling, backbone, loss) if word is not None)])
 

@@ -81,7 +81,7 @@ def choose_pooling(
         parts = []
         for teach, judge in (halves, halves[::-1]):
             head = build()
-            head.fit(features[teach].split(64), grid=grid, seed=seed)
+            head.fit([features[some].float() for some in teach.split(64)], grid=grid, seed=seed)
             metric = learned_metric(_pooled(head, features[teach], grid), labels[teach])
             parts.append(hits(_pooled(head, features[judge], grid) @ metric, labels[judge]))
         right[name] = torch.cat(parts)
