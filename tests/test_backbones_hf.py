@@ -11,8 +11,11 @@ import torch
 import transformers as hf
 from safetensors.torch import save_file
 
+import secondsight
+from secondsight import pooling
 from secondsight.backbones import Preprocessing, build
 from secondsight.errors import ConfigError, MissingExtra, ShapeError, UnknownName, WeightsError
+from secondsight.model import Embedder
 
 TINY = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "image_size": 56, "patch_size": 14}
 SMALL = {"hidden_sizes": [8, 8, 16, 24], "depths": [1, 1, 2, 1]}
@@ -79,6 +82,63 @@ def test_transformers_yield_their_patch_tokens_and_no_others(saved, kind, extra)
     torch.testing.assert_close(features, expected, rtol=1e-4, atol=1e-4)
     h, w = backbone.grid(56, 56)
     assert features.shape == (2, h * w, backbone.out_dim)
+
+
+@pytest.mark.parametrize(("kind", "extra"), [("vit", 1), ("registers", 5), ("clip", 1)])
+def test_the_class_token_can_stand_beside_every_patch(saved, kind, extra):
+    backbone, images = build(f"hf:{saved(kind)}", class_token="beside").eval(), photos(56, 56)
+    expected = theirs(saved(kind), images)
+    with torch.no_grad():
+        patch, beside = backbone(images).chunk(2, dim=-1)
+        other = backbone(photos(70, 84))
+    torch.testing.assert_close(patch, expected[:, extra:], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(beside, expected[:, :1].expand_as(beside), rtol=1e-4, atol=1e-4)
+    assert other.shape == (2, 5 * 6, backbone.out_dim)
+    again = build(**json.loads(json.dumps(backbone.config)), weights=None)
+    assert (again.out_dim, again.class_token) == (backbone.out_dim, "beside")
+
+
+def test_a_product_of_patch_and_class_token_is_within_reach_of_jcf(saved):
+    """z = Σ ⟨u, patch⟩ ⟨v, class⟩: the class token given to the second factor."""
+    backbone = build(f"hf:{saved('dinov2')}", class_token="beside").eval()
+    with torch.no_grad():
+        x = backbone(photos(56, 56))
+    d = x.shape[-1] // 2
+    jcf = pooling.build("jcf", in_dim=2 * d, out_dim=4)
+    with torch.no_grad():
+        jcf.u[:, d:], jcf.v[:, :d] = 0, 0
+        patch, beside = x.split(d, dim=-1)
+        expected = ((patch @ jcf.u[0, :d]).sum(1)) * (beside[:, 0] @ jcf.v[0, d:])
+        torch.testing.assert_close(jcf(x), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_tokens_are_embedded_by_second_order_whatever_the_size(saved, tmp_path):
+    for option in ("out", "beside"):
+        torch.manual_seed(0)
+        model = Embedder.build(
+            backbone=f"hf:{saved('registers')}",
+            pooling="jcf-4-2",
+            dim=8,
+            reduce=12,
+            norm_exponent=0.0,
+            backbone_options={"class_token": option},
+            pooling_options={"start": "pairs", "width": 20, "whiten": 0.25},
+        ).eval()
+        with torch.no_grad():
+            model.fit([model.backbone(photos(56, 56)) for _ in range(8)])
+        model.save(tmp_path / option)
+        again, images = secondsight.load(tmp_path / option), photos(84, 56)
+        with torch.no_grad():
+            assert torch.equal(again(images), model(images))
+            assert model(images).shape == (2, 8)
+
+
+def test_a_network_without_a_class_token_says_so(saved):
+    for kind in ("swin", "convnext"):
+        with pytest.raises(ConfigError, match="no class token"):
+            build(f"hf:{saved(kind)}", class_token="beside")
+    with pytest.raises(UnknownName, match="did you mean 'beside'"):
+        build(f"hf:{saved('vit')}", class_token="besides")
 
 
 @pytest.mark.parametrize("kind", ["convnext", "resnet"])

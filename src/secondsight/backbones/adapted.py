@@ -27,6 +27,7 @@ class Adapted(Backbone):
         self.name = name
         self.network = network
         self.extra_tokens: int | None = None  # tokens that belong to no place; None where the output is a map
+        self.class_token = "out"  # left out, or "beside" every patch token
         self._grids: dict[tuple[int, int], tuple[int, int]] = {}
         self._unused: set[str] = set()
 
@@ -57,7 +58,10 @@ class Adapted(Backbone):
             raise ShapeError(
                 f"{self.name}: {y.shape[1]} tokens for an image of {x.shape[-2]}×{x.shape[-1]} pixels, not {h}×{w}"
             )
-        return y[:, self.extra_tokens :]  # class and register tokens come first
+        patches = y[:, self.extra_tokens :]  # the class token comes first, then registers
+        if self.class_token == "out":
+            return patches
+        return torch.cat([patches, y[:, :1].expand_as(patches)], dim=-1)
 
     def tokens(self, x: Tensor) -> Tensor:
         return x
@@ -139,10 +143,12 @@ class Adapted(Backbone):
                 raise ConfigError(
                     f"{self.name}: no patch tokens in its output {tuple(features.shape)} at {size} pixels"
                 )
-            self.out_dim = features.shape[-1]
+            self.out_dim = features.shape[-1] * (2 if self.class_token == "beside" else 1)
         else:
             _, h, w, self.out_dim = self.as_map(features).shape
             self._grids[size, size] = (h, w)
+        if self.class_token == "beside" and not self.extra_tokens:
+            raise ConfigError(f"{self.name} has no class token to put beside its features: leave class_token = 'out'")
         used = _leaves(features)
         for name, parameter in self.network.named_parameters():
             if parameter not in used:

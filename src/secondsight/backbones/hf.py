@@ -10,8 +10,10 @@ from torch import Tensor, nn
 
 from secondsight.backbones.adapted import Adapted
 from secondsight.backbones.preprocessing import Preprocessing
-from secondsight.errors import ConfigError, WeightsError
+from secondsight.errors import ConfigError, UnknownName, WeightsError
 from secondsight.extras import require
+
+CLASS_TOKEN = ("out", "beside")
 
 
 def from_hf(
@@ -20,8 +22,15 @@ def from_hf(
     pretrained: bool = True,
     preprocessing: Preprocessing | dict[str, Any] | None = None,
     architecture: str | None = None,
+    class_token: str = "out",
 ) -> HFBackbone:
-    """``model`` is a name on the hub or a directory; ``architecture`` (its config as JSON) makes both superfluous."""
+    """``model`` is a name on the hub or a directory; ``architecture`` (its config as JSON) makes both superfluous.
+
+    ``class_token``: ``"out"`` leaves a ViT's class token away; ``"beside"`` puts it beside every patch token, x =
+    (patch, class). Second order then has products of the two, ⟨u, patch⟩ ⟨v, class⟩: the second factor sees it.
+    """
+    if class_token not in CLASS_TOKEN:
+        raise UnknownName("class_token", class_token, CLASS_TOKEN)
     transformers = require("transformers", extra="hf", purpose=f"backbone 'hf:{model}'")
     try:
         if architecture is not None:
@@ -43,14 +52,15 @@ def from_hf(
             f"hf:{model} is not an image model: it takes {getattr(network, 'main_input_name', '?')!r}, not pixels"
         )
     own = _preprocessing(model) if preprocessing is None else Preprocessing.of(preprocessing)
-    return HFBackbone(network.float(), name=f"hf:{model}", preprocessing=own)
+    return HFBackbone(network.float(), name=f"hf:{model}", preprocessing=own, class_token=class_token)
 
 
 class HFBackbone(Adapted):
     """A network of transformers: its ``last_hidden_state``."""
 
-    def __init__(self, network: nn.Module, *, name: str, preprocessing: Preprocessing):
+    def __init__(self, network: nn.Module, *, name: str, preprocessing: Preprocessing, class_token: str = "out"):
         super().__init__(network, name=name, preprocessing=preprocessing)
+        self.class_token = class_token
         self.options = {"architecture": _architecture(network.config)}
         # Plain ViTs insist on the size of their position grid unless told to interpolate it.
         knows = "interpolate_pos_encoding" in inspect.signature(network.forward).parameters

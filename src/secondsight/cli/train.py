@@ -42,6 +42,8 @@ def train(
     [bold]secondsight train --data ./photos[/] needs no recipe: a folder with one subfolder per class is enough.
     Part of the classes is held out to choose the best model by; it ends up in [bold]RUN/best[/]. Recipes with
     validation.share = 0 (those for CUB) learn from all classes, and RUN/best is the model after the last epoch.
+    Without a recipe and without --pooling, a look at some of the training classes says whether averaging or GeM suits
+    them better than JCF; then that is trained.
 
     Several processes: [bold]torchrun --nproc-per-node 2 -m secondsight train …[/]
     """
@@ -85,12 +87,16 @@ def _recipe(
     wanted = recipe_file.read(file, [*words, *_options_to_drop(recipe_file.read(file), pooling, loss), *override])
     if name is not None and _is_run(name):
         return wanted, file.parent.name
+    console = terminal.console(stderr=True, highlight=False)
     if data is not None:  # which the recipe was perhaps not written for
         from secondsight.train.sets import adapted
 
-        console = terminal.console(stderr=True, highlight=False)
         wanted = adapted(wanted, override, say=lambda words: console.print(words, markup=False, soft_wrap=True))
     if name is None:
+        if pooling is None and not any(word.startswith("model.") for word in override):
+            from secondsight.train.candidates import suited
+
+            wanted = suited(wanted, say=lambda words: console.print(words, markup=False, soft_wrap=True))
         return wanted, "-".join([_folder_name(data or ""), *([pooling] if pooling else [])])
     return wanted, "-".join([file.stem, *(word for word in (pooling, backbone, loss) if word is not None)])
 

@@ -30,6 +30,7 @@ from secondsight.pooling.mixers import Linear, mixer
 from secondsight.pooling.starts import (
     IN_CHANNELS,
     STARTS,
+    pairs,
     random_scale,
     root_mean_square,
     second_factor,
@@ -262,6 +263,13 @@ class JCF(Pooling):
         self.offset.fill_(1.0 if v is None else 0.0)
         self.v.normal_(std=1e-2).add_(0.0 if v is None else v)
 
+    def _start_pairs(self, u: Float[Tensor, "d k"], v: Float[Tensor, "d k"]) -> None:
+        """The same U and V for all projectors, and no offset; codewords tell them apart as they learn."""
+        assert self.offset is not None
+        self.offset.fill_(0.0)
+        self.u.copy_(u)
+        self.v.copy_(v)
+
     @torch.no_grad()
     def fit(
         self,
@@ -277,14 +285,16 @@ class JCF(Pooling):
         ``channels``: The backbone's own, where U begins with the K strongest if the start is one of ``IN_CHANNELS``.
         """
         points = sample(features, 100_000, seed=seed)
-        if channels is not None and self.start in IN_CHANNELS and channels.shape[1] >= self.width:
+        if self.start == "pairs":
+            self._start_pairs(*pairs(features, self.in_dim, self.width))
+        elif channels is not None and self.start in IN_CHANNELS and channels.shape[1] >= self.width:
             self._share(strongest(channels.to(self.uv), points.to(self.uv), self.width))
         for i, book in enumerate(self._books):
             book.fit(points, seed=seed + i)
         x = points[:4096].to(self.uv)
         p, q = self._coefficients(x[None])
         self.u.div_(root_mean_square(self.u, p[0], x))
-        if self.start == "random":
+        if self.start in ("random", "pairs"):
             self.v.div_(root_mean_square(self.v, q[0], x))
         elif self.start in IN_CHANNELS:  # with "average" V stays near zero beside its offset of 1
             self._start_second_factor(points.to(self.uv))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import torch
+
 from secondsight.errors import ConfigError, UnknownName
 from secondsight.pooling.average import Average
 from secondsight.pooling.bilinear import Bilinear
@@ -12,6 +14,7 @@ from secondsight.pooling.channelwise import GeM, Max
 from secondsight.pooling.compact_bilinear import RandomMaclaurin, TensorSketch
 from secondsight.pooling.contract import Pooling
 from secondsight.pooling.covariance import ISqrtCov, MPNCov
+from secondsight.pooling.ended import Ended
 from secondsight.pooling.factorized import FactorizedBilinear
 from secondsight.pooling.fisher import FisherNet, FisherVector
 from secondsight.pooling.grassmann import Grassmann, GrassmannFull
@@ -68,12 +71,15 @@ def build(
         out_dim: D. Poolings whose size the method decides (``Pooling.takes_out_dim`` is False) are projected to it;
             None leaves them as they are.
         projection: How: ``linear`` (learned), ``pca`` or ``pca-whiten`` (from ``fit``).
-        options: The class's own keywords.
+        options: The class's own keywords. ``average``, ``gem`` and ``max`` also take ``power`` and ``whiten``, JCF's
+            ending.
 
     >>> build("jcf-4", in_dim=8, out_dim=16).out_dim, build("vlad-4", in_dim=8, out_dim=16).out_dim
     (16, 16)
     """
     cls = POOLINGS[family(name)]
+    if cls.skips_reduction and out_dim is not None and options.keys() & {"power", "whiten"}:
+        return _ended(name, in_dim, out_dim, **options)
     if out_dim is None and cls.takes_out_dim:
         raise ConfigError(f"{name} makes as many numbers as it is asked for: say out_dim")
     size = {"out_dim": out_dim} if cls.takes_out_dim else {}
@@ -84,6 +90,16 @@ def build(
     if out_dim is None or pooling.out_dim == out_dim:
         return pooling
     return Projected(pooling, out_dim=out_dim, method=projection)
+
+
+def _ended(
+    name: str, in_dim: int, out_dim: int, *, power: float = 1.0, whiten: float | None = 0.25, **options: Any
+) -> Ended:
+    """A pooling of single channels with JCF's ending; averages are then taken as they are."""
+    pooling = build(name, in_dim, in_dim, **options)
+    if isinstance(pooling, Average):
+        pooling.weight.requires_grad_(False).copy_(torch.eye(in_dim))
+    return Ended(pooling, out_dim=out_dim, power=power, whiten=whiten)
 
 
 def family(name: str) -> str:

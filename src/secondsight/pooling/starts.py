@@ -4,6 +4,7 @@
     average    one U for all, V near 0 beside an offset of 1: z ≈ Σ_x Uᵀx
     saliency   one U for all, V = s, the mean feature: a location counts by how much it stands out
     square     one U for all, V = U: z ≈ Σ_x (Uᵀx)²
+    pairs      U and V are principal axes, paired: z is the second moment Σ_x x xᵀ, cut to K of its entries
 
 All but ``random`` make of z something known, so that the rest is learned on top; noise in V tells projectors apart.
 """
@@ -15,8 +16,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
+from secondsight.pooling.contract import Features
+from secondsight.pooling.feature_samples import image_batches
+from secondsight.pooling.principal import main_directions
 
-STARTS = ("random", "average", "saliency", "square")
+STARTS = ("random", "average", "saliency", "square", "pairs")
 
 IN_CHANNELS = ("saliency", "square")
 """Starts that square or weigh, and do so best in the backbone's own channels: U begins with the strongest of these."""
@@ -78,3 +82,28 @@ def root_mean_square(
     factor = sum((p[:, j, None] * x) @ projectors[j] for j in range(len(projectors)))
     assert isinstance(factor, Tensor)
     return factor.square().mean().sqrt().clamp_min(1e-12)
+
+
+def pairs(features: Features, d: int, k: int) -> tuple[Float[Tensor, "d k"], Float[Tensor, "d k"]]:
+    """U and V for the k products of two principal axes that differ most from image to image.
+
+    With P the principal axes of the locations (of E[x xᵀ], not centred) the second moment of an image is
+    C = Σ_x (Pᵀx)(Pᵀx)ᵀ. Of its entries C_ab, a ≤ b, counted twice where a ≠ b because C is symmetric, the k of largest
+    variance over the images stay: u_i = √(1 + [a ≠ b]) P_a, v_i = P_b. Inner products of all of them are those of the
+    whole matrices C.
+    """
+    a, b = torch.triu_indices(d, d)
+    if k > len(a):
+        raise ConfigError(
+            f"{d} channels have {len(a)} pairs, and start = 'pairs' is asked for {k}: lower width, or dim"
+        )
+    axes, count = main_directions(features, d).float(), 0
+    total, square = torch.zeros(2, d, d, dtype=torch.float64)
+    for some in image_batches(features, d, of="start = 'pairs'"):
+        x = some.to(axes) @ axes
+        c = (x.mT @ x).to(total)
+        total, square, count = total + c.sum(0), square + c.square().sum(0), count + len(some)
+    twice = torch.where(a == b, 1.0, 2.0)
+    variance = (square / count - (total / count).square())[a, b] * twice
+    chosen = variance.topk(k).indices.sort().values
+    return axes[:, a[chosen]] * twice[chosen].sqrt(), axes[:, b[chosen]]
