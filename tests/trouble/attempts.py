@@ -456,7 +456,9 @@ def commands(folder: Path) -> Callable[[random.Random], str]:
 
     def attempt(chance: random.Random) -> str:
         words = list(chance.choice(starts))
-        for _ in range(chance.randint(0, 4)):
+        if chance.random() < 0.1:
+            words = ["data", "stats", files[0]]
+        for _ in range(chance.choice((0, 1, 2, 2, 3, 4))):
             pick = chance.random()
             words.append(chance.choice(files if pick < 0.35 else options if pick < 0.7 else VALUES))
         if "get" in words:

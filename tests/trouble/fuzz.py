@@ -108,7 +108,7 @@ def _waited(child: subprocess.Popen, at: Path) -> str:
         now = at.read_text() if at.exists() else ""
         if now != before:
             before, since = now, time.monotonic()
-        elif time.monotonic() - since > PATIENCE + 60 * (before == ""):  # torch takes its time to load
+        elif time.monotonic() - since > (PATIENCE if before else 10 * PATIENCE):  # torch takes its time to load
             child.kill()
             child.wait()
             return f"over {PATIENCE:.0f} s"

@@ -57,6 +57,7 @@ class RunDirectory:
         held = contextlib.ExitStack()
         try:
             held.enter_context(files.locked(self.path / ".lock"))
+            held.callback((self.path / ".lock").unlink, missing_ok=True)
         except BlockingIOError as error:
             raise RunError(
                 f"{self.path}: another process is training here; wait until it has ended, or choose another --out"
