@@ -161,7 +161,10 @@ def birds(root: Path, model: Embedder | None, per_class: int) -> None:
     rng, every = np.random.default_rng(5), images.require_labels()
     rows = [rng.permutation(np.flatnonzero(every == label))[:per_class] for label in range(2 * HALF)]
     seen = {
-        half: [explain.places(model, images.path(int(i))) for i in track(np.concatenate(some), half, console=console)]
+        half: [
+            explain.places(model, images.path(int(i)))
+            for i in track(np.concatenate(some), half, console=console, transient=True)
+        ]
         for half, some in (("classes 1–50", rows[:HALF]), ("classes 51–100", rows[HALF:]))
     }
     labels = np.arange(HALF).repeat([len(some) for some in rows[HALF:]])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from secondsight.explain.places import Places
 
 TOWARDS, AWAY = 2.0, 0.5
-"""a and b: the best of six pairs on CUB's classes 1–50, for three and for five marks."""
+"""a and b: chosen among four pairs on CUB's classes 1–50 (benchmarks/explain_parts.py)."""
 
 
 def refined(
