@@ -38,6 +38,14 @@ def unchecked():
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
+@pytest.fixture(scope="module")
+def traced():
+    """Run a whole module without the shape checks: to an exporter sizes are symbols, not numbers."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder with CUB's training half and ImageNet weights, which is not part of the repository."""

@@ -24,6 +24,8 @@ ROOMS = {
     "embed": {"model", "data"},
     "evaluate": {"functional", "data", "model", "embed"},
     "explain": {"model", "data", "pooling", "functional", "embed"},
+    "inference": {"model", "data"},
+    "export": {"inference", "model", "data", "evaluate"},
     "train": {"model", "data", "losses", "evaluate", "embed", "backbones", "pooling", "functional"},
     "compress": {"model", "pooling", "functional", "data", "embed", "evaluate"},
     "comparison": {"pooling", "model", "train"},

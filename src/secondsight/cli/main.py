@@ -24,6 +24,7 @@ from secondsight.cli import (
     explain,
     index,
     info,
+    export,
     losses,
     poolings,
     recipes,
@@ -73,6 +74,7 @@ app.command("search")(search.search)
 app.command("duplicates")(duplicates.duplicates)
 app.command("info")(info.info)
 app.command("check")(check.check)
+app.command("export")(export.export)
 app.command("losses")(losses.losses)
 app.command("train")(train.train)
 app.command("recipes")(recipes.recipes)

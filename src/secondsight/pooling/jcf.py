@@ -207,8 +207,9 @@ class JCF(Pooling):
         """
         book = self._books[0]
         linear = all(isinstance(f, Linear) for f in self.mixers)
-        enough = locations >= ENOUGH * (self.codewords or 0)
-        return linear and enough and book.sparse and (book.k or 0) < (self.projectors or 0)
+        # A branch on the number of locations would bind an exported program to it: there, enough is taken for granted.
+        fewer = linear and book.sparse and (book.k or 0) < (self.projectors or 0)
+        return fewer and (torch.compiler.is_exporting() or locations >= ENOUGH * (self.codewords or 0))
 
     def unshared(self) -> tuple[Float[Tensor, "n d two_k"], Float[Tensor, "n two_k"] | None]:
         """One projector a codeword, U_n = Σ_r A_nr Ũ_r, and the offsets: the N projectors that R shared ones stand

@@ -1,0 +1,67 @@
+"""What an exported file says about itself: which model it is, and how it wants a picture to be made square."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from secondsight.errors import WeightsError
+
+FORMAT = 1
+"""Of the description and of the graph's inputs and outputs; a reader refuses any other."""
+
+KEY = "secondsight"
+"""The entry of the ONNX file's metadata that holds the description, as JSON."""
+
+PRECISIONS = ("float32", "float16", "int8")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """How a picture becomes S×S pixels: the model's own transform, in numbers."""
+
+    name: str  # "resize": both sides to `size`; "resize-crop": the shorter side to `resize`, then the centre
+    size: int  # S
+    resize: int
+    interpolation: str = "bilinear"  # antialiased
+
+
+@dataclass(frozen=True)
+class Description:
+    """The contents of the metadata."""
+
+    fingerprint: str  # of the model that was exported; vectors of another one are not comparable
+    dim: int
+    picture: Picture
+    precision: str = "float32"
+    multiple: int = 0  # height and width may be any multiple of this; 0: only `picture.size`
+    backbone: str = ""
+    pooling: str = ""
+    views: int = 1  # 2: the mirror image is part of the embedding
+    version: str = ""  # of secondsight
+    format: int = FORMAT
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @classmethod
+    def from_metadata(cls, metadata: dict[str, str], *, file: str) -> Description:
+        """The description in an ONNX file's metadata; an error that names the cure where there is none, or another."""
+        if KEY not in metadata:
+            raise WeightsError(
+                f"{file} is an ONNX file, but not one of ours: make it with `secondsight export MODEL -o {file}`"
+            )
+        try:
+            told: dict[str, Any] = json.loads(metadata[KEY])
+            found = told.get("format")
+            if found != FORMAT:
+                raise WeightsError(
+                    f"{file} has format {found!r}, this version of secondsight reads {FORMAT}: export the model again, "
+                    f"or install the version that wrote it ({told.get('version') or 'unknown'})"
+                )
+            return cls(**{**told, "picture": Picture(**told["picture"])})
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, WeightsError):
+                raise
+            raise WeightsError(f"{file}: its description is damaged ({error}): export the model again") from error

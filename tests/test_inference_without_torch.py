@@ -1,0 +1,78 @@
+"""An exported file runs where torch is not: numpy, Pillow and onnxruntime are all it needs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_sample_images
+
+import secondsight
+from secondsight import Embedder
+from secondsight.data.loading.decode import decode
+from secondsight.data.loading.transforms import Resize
+from secondsight.export import export
+from train_tiny import Tiny
+
+pytestmark = pytest.mark.usefixtures("traced")
+
+SCRIPT = """
+import sys, sysconfig
+from importlib.abc import MetaPathFinder
+
+ALLOWED = {"numpy", "PIL", "onnxruntime", "google", "flatbuffers", "packaging", "secondsight"}
+OURS = set(sys.stdlib_module_names) | ALLOWED
+
+class OnlyThese(MetaPathFinder):
+    "An environment with nothing but the allowed packages."
+    def find_spec(self, name, path=None, target=None):
+        # onnxruntime asks for optional packages and goes on without them, as it does where they are not installed.
+        if name.split(".")[0] not in OURS:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, OnlyThese())
+for name in [n for n in sys.modules if n.split(".")[0] not in OURS]:
+    del sys.modules[name]
+
+import numpy as np
+from secondsight import inference
+
+model = inference.load(sys.argv[1])
+np.save(sys.argv[2], model.embed(sys.argv[3:], batch_size=2))
+assert "torch" not in sys.modules
+try:
+    import torch
+except ModuleNotFoundError:
+    print("no torch here")
+"""
+
+
+def test_files_become_the_models_vectors_without_torch(tmp_path):
+    model = Embedder.build(backbone=Tiny(), pooling="jcf-4", dim=16, reduce=16, size=64, mirror=True).eval()
+    photos = [Image.fromarray(photo) for photo in load_sample_images().images]
+    photos.append(photos[0].rotate(90, expand=True))
+    paths = [tmp_path / f"{i}.jpg" for i in range(3)]
+    for photo, path in zip(photos, paths, strict=True):
+        photo.save(path, quality=95)
+    export(model, tmp_path / "m.onnx", fixed_size=True)
+
+    source = str(Path(secondsight.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "m.onnx"), str(tmp_path / "z.npy"), *map(str, paths)],
+        env={**os.environ, "PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "no torch here" in done.stdout
+    transform = Resize(64)
+    with torch.no_grad():
+        ours = model(torch.stack([transform(decode(path)) for path in paths])).numpy()
+    assert ((np.load(tmp_path / "z.npy") * ours).sum(1) > 0.999).all()
