@@ -76,7 +76,7 @@ def test_the_file_gives_the_models_vectors_for_any_number_and_size(whole, count,
 
 
 def test_the_file_is_valid_and_whole(whole):
-    model, path = whole
+    path = whole[1]
     proto = onnx.load(path)
     onnx.checker.check_model(proto, full_check=True)
     assert [i.name for i in proto.graph.input] == ["images"]

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, SecondsightError
 from secondsight.extras import require
+from secondsight.inference.decompositions import translations
 from secondsight.model import Embedder
 
 MULTIPLE = 32
@@ -26,7 +27,7 @@ that only such sides do without.
 """
 
 LARGEST = 64 * MULTIPLE
-OPSET = 20
+OPSET = 18
 
 
 class Pixels(nn.Module):
@@ -73,6 +74,7 @@ def translated(
                 output_names=outputs,
                 opset_version=OPSET,
                 dynamo=True,
+                custom_translation_table=translations(),
                 optimize=False,
                 verbose=False,
             )

@@ -14,7 +14,7 @@ def covariance(x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = Non
     Centred before the product: 1/L XᵀX − μμᵀ would cancel where the mean is large beside the deviations.
     """
     if mask is None:
-        count = x.new_tensor(max(1, x.shape[1]))
+        count = x.new_full((), max(1, x.shape[1]))  # not new_tensor: an exporter would write the number down
         centred = x - x.sum(1, keepdim=True) / count
     else:
         count = mask.sum(1).clamp_min(1).to(x.dtype)[:, None, None]

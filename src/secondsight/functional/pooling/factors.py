@@ -40,7 +40,9 @@ def covariances(loadings: Float[Tensor, "n d f"], noise: Float[Tensor, "n d"]) -
     """Everything that S⁻¹ and log|S| need, from Λ and the diagonal of Ψ."""
     scaled = (loadings / noise[..., None]).transpose(1, 2)  # ΛᵀΨ⁻¹
     eye = torch.eye(loadings.shape[2], dtype=loadings.dtype, device=loadings.device)
-    c = torch.linalg.cholesky(eye + scaled @ loadings)
+    m = eye + scaled @ loadings
+    # An exported program cannot raise torch's error; M is never singular.
+    c = torch.linalg.cholesky_ex(m).L if torch.compiler.is_exporting() else torch.linalg.cholesky(m)
     inverse_c = torch.linalg.solve_triangular(c, eye.expand_as(c), upper=False)
     log_det = noise.log().sum(1) + 2 * c.diagonal(dim1=1, dim2=2).log().sum(1)
     return Covariances(1 / noise, inverse_c @ scaled, inverse_c, log_det)

@@ -13,6 +13,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+EXPORTED_STEPS = 18
+"""Newton–Schulz steps that stand for an eigendecomposition: as close as single precision gets. Many more would let
+rounding grow in the directions where the covariance is zero.
+"""
+
 
 def newton_schulz_sqrt(c: Float[Tensor, "b d d"], *, steps: int = 5, eps: float = 1e-10) -> Float[Tensor, "b d d"]:
     """C^½ ≈ √tr(C) · Y_N, with A = C / tr(C), Y_0 = A, Z_0 = I, and (equation 2 of iSQRT-COV)
@@ -43,6 +48,8 @@ def matrix_power(c: Float[Tensor, "b d d"], power: float = 0.5) -> Float[Tensor,
     Eigenvalues below d·eps of the largest are zero but for rounding, and count as zero. The gradient has no differences
     of eigenvalues in a denominator: equal ones are harmless.
     """
+    if torch.compiler.is_exporting() and power == 0.5:  # exported programs have no eigendecomposition worth its time
+        return newton_schulz_sqrt(c, steps=EXPORTED_STEPS)
     out = _MatrixPower.apply(c, power)
     assert isinstance(out, Tensor)
     return out

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from secondsight.functional.pooling.gram import gram
-from secondsight.functional.pooling.recompute import by_pieces, pieces
+from secondsight.functional.pooling.recompute import by_pieces, pieces, symbolic
 
 
 def quadratic(
@@ -21,7 +21,7 @@ def quadratic(
 ) -> Float[Tensor, "b o"]:
     """Σ_l Σ_j c_j ⟨f_oj, x_l⟩², through whichever of its two forms costs less; c = 1 when None."""
     (b, length, d), (o, k, _) = x.shape, f.shape
-    if b * _gram_flops(length, d, o) + 2 * d * d * o * k < b * 2 * length * d * o * k:
+    if symbolic(b, length) or b * _gram_flops(length, d, o) + 2 * d * d * o * k < b * 2 * length * d * o * k:
         return quadratic_gram(gram(x), f, c)
     return by_pieces(lambda piece: _weighed((piece @ f.flatten(0, 1).mT).square().sum(1), c, k), x, length * o * k)
 

@@ -23,7 +23,14 @@ def pieces(x: Float[Tensor, " n *rest"], width: int, *, budget: int = BUDGET) ->
     >>> [len(p) for p in pieces(torch.zeros(10, 3), 100, budget=400)]
     [4, 4, 2]
     """
+    if torch.compiler.is_exporting():  # a loop over pieces would be unrolled, and bind the program to their number
+        return (x,)
     return x.split(max(1, budget // max(1, width)))
+
+
+def symbolic(*sizes: int) -> bool:
+    """Whether a size is an exporter's symbol: to choose the cheaper of two forms by it would bind the program to it."""
+    return any(isinstance(size, torch.SymInt) for size in sizes)
 
 
 def recomputed(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -39,6 +46,6 @@ def by_pieces(
     function: Callable[[Tensor], Tensor], x: Float[Tensor, " n *rest"], width: int
 ) -> Float[Tensor, " n *out"]:
     """``function(x)`` for a function of each item alone, ``width`` numbers an item being formed on the way."""
-    if len(x) == 0:
+    if torch.compiler.is_exporting() or len(x) == 0:
         return function(x)
     return torch.cat([recomputed(function, piece) for piece in pieces(x, width)])

@@ -65,8 +65,19 @@ class _ShiftSum(torch.autograd.Function):
         return shift_sum(grads[0], tuple((-row, -column) for row, column in ctx.shifts)), None
 
 
+def _padded(z: Tensor, shifts: tuple[Shift, ...]) -> Tensor:
+    """``_added`` with a margin of zeros instead of a question about the size, which would bind an exported program."""
+    h, w = z.shape[1:3]
+    down, right = (max(abs(shift[axis]) for shift in shifts) for axis in (0, 1))
+    margin = torch.nn.functional.pad(z, (0, 0, right, right, down, down))
+    windows = [margin[:, down + r : down + r + h, right + c : right + c + w] for r, c in shifts]
+    return torch.stack(windows).sum(0)
+
+
 def shift_sum(z: Float[Tensor, "b h w c"], shifts: tuple[Shift, ...]) -> Float[Tensor, "b h w c"]:
     """Σ_n z_{s+n}: at every location, the sum of its neighbours; what lies outside the grid counts as zero."""
+    if torch.compiler.is_exporting():
+        return _padded(z, shifts)
     return _ShiftSum.apply(z, shifts)  # type: ignore[return-value]
 
 

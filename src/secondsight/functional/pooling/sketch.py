@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from secondsight.functional.pooling.gram import gram
-from secondsight.functional.pooling.recompute import by_pieces, pieces
+from secondsight.functional.pooling.recompute import by_pieces, pieces, symbolic
 
 # What a number costs in the steps that are not matrix products, in floating-point operations of one that is (measured).
 SCATTER = 130
@@ -43,8 +43,8 @@ def tensor_sketch(
     x: Float[Tensor, "b l d"], h: Int[Tensor, "2 d"], s: Float[Tensor, "2 d"], size: int
 ) -> Float[Tensor, "b size"]:
     """The Tensor Sketch of Σ_l x_l ⊗ x_l, through whichever of its two forms costs less."""
-    sketch = tensor_sketch_gram if _gram_pays(x.shape[1], x.shape[2], size) else tensor_sketch_fft
-    return sketch(x, h, s, size)
+    gram_pays = torch.compiler.is_exporting() or _gram_pays(x.shape[1], x.shape[2], size)
+    return (tensor_sketch_gram if gram_pays else tensor_sketch_fft)(x, h, s, size)
 
 
 def tensor_sketch_flops(length: int, d: int, size: int) -> int:
@@ -69,7 +69,7 @@ def tensor_sketch_gram(
     signs = (s[0, :, None] * s[1]).flatten()
     for piece in pieces(x, x.shape[-1] ** 2):  # no operation keeps G for the backward pass
         g = gram(piece).flatten(1) * signs
-        out.append(g.new_zeros(len(g), size).index_add(1, bins, g))
+        out.append(g.new_zeros(g.shape[0], size).index_add(1, bins, g))
     return torch.cat(out)
 
 
@@ -77,7 +77,7 @@ def tensor_sketch_fft(
     x: Float[Tensor, "b l d"], h: Int[Tensor, "2 d"], s: Float[Tensor, "2 d"], size: int
 ) -> Float[Tensor, "b size"]:
     """FFT⁻¹(Σ_l FFT(ψ¹(x_l)) ∘ FFT(ψ²(x_l))): one inverse transform an image; cost L·D·log D, whatever d."""
-    if x.numel() == 0:  # MKL refuses to transform nothing
+    if not torch.compiler.is_exporting() and x.numel() == 0:  # MKL refuses to transform nothing
         return tensor_sketch_gram(x, h, s, size)
 
     def convolved(x: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ def random_maclaurin(x: Float[Tensor, "b l d"], w: Float[Tensor, "2 size d"]) ->
     """
     _, length, d = x.shape
     w = w * w.shape[1] ** -0.25
-    if 2 * length < d:
+    if not symbolic(length) and 2 * length < d:
         return by_pieces(lambda piece: _maclaurin(piece, w).sum(1), x, 2 * length * w.shape[1])
     return torch.cat([contract(gram(piece), w[0], w[1]) for piece in pieces(x, d * d)])
 
