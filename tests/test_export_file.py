@@ -16,7 +16,8 @@ from secondsight import Embedder, inference
 from secondsight.backbones import BACKBONES
 from secondsight.cli.main import app
 from secondsight.errors import ConfigError, RunError, SecondsightError, ShapeError, WeightsError
-from secondsight.export import drawn, export
+from secondsight.inference.onnx_file import drawn
+from secondsight.inference.onnx_file import write as export
 from train_tiny import Tiny
 
 SIZE = 64

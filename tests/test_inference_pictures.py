@@ -14,7 +14,7 @@ from sklearn.datasets import load_sample_images
 from secondsight.data.loading.decode import decode
 from secondsight.data.loading.transforms import Resize, ResizeCrop
 from secondsight.errors import DataError
-from secondsight.export import picture_of
+from secondsight.inference.onnx_file import picture_of
 from secondsight.inference.pictures import opened, pixels
 
 FLOWER, TEMPLE = (np.array(photo) for photo in load_sample_images().images)

@@ -17,7 +17,7 @@ import secondsight
 from secondsight import Embedder
 from secondsight.data.loading.decode import decode
 from secondsight.data.loading.transforms import Resize
-from secondsight.export import export
+from secondsight.inference.onnx_file import write
 from train_tiny import Tiny
 
 pytestmark = pytest.mark.usefixtures("traced")
@@ -60,7 +60,7 @@ def test_files_become_the_models_vectors_without_torch(tmp_path):
     paths = [tmp_path / f"{i}.jpg" for i in range(3)]
     for photo, path in zip(photos, paths, strict=True):
         photo.save(path, quality=95)
-    export(model, tmp_path / "m.onnx", fixed_size=True)
+    write(model, tmp_path / "m.onnx", fixed_size=True)
 
     source = str(Path(secondsight.__file__).parents[1])
     done = subprocess.run(

@@ -1,193 +1,144 @@
-"""One file from pixels to unit vector: a model as ONNX, checked against the model before it gets its name.
+"""One file from pixels to unit vector, in float32, in half precision or in 8 bits, with what each costs.
 
-report = export(model, "model.onnx")                 # float32, any batch, other sizes where the network allows
+report = export(model, "model.onnx")                                   # float32: as torch, to rounding
+report = export(model, "small.onnx", precision="int8", images=images)  # a quarter of the size; the loss is measured
 vectors = inference.load("model.onnx").embed(["a.jpg"])
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from secondsight import files
-from secondsight.data.loading import transforms
-from secondsight.data.loading.transforms import Resize, ResizeCrop, Transform
-from secondsight.errors import ConfigError, RunError
-from secondsight.extras import require
-from secondsight.inference.description import KEY, Description, Picture
+from secondsight.data.imageset import ImageSet
+from secondsight.data.loading.batches import BatchLoader
+from secondsight.data.loading.loader import Pictures
+from secondsight.errors import ConfigError, DataError, UnknownName
+from secondsight.evaluate import retrieval
+from secondsight.inference.description import PRECISIONS
 from secondsight.inference.exported import Exported
-from secondsight.inference.graph import MULTIPLE, Pixels, graph
+from secondsight.inference.int8 import Quantised, quantise
+from secondsight.inference.onnx_file import Report, drawn, transform_of, write
 from secondsight.model import Embedder
-from secondsight.version import __version__
+from secondsight.progress import track
 
-AGREE = 0.99999
-"""The least cosine between the file's vector of an image and the model's; below it nothing is written."""
-
-BATCHES = (1, 5)
-"""Numbers of images that are tried: neither is the one that was traced."""
+CALIBRATED, JUDGED = 128, 1000
+"""Images of --data that 8-bit ranges are measured on, and images that the loss is measured on."""
 
 
 @dataclass(frozen=True)
-class Check:
-    """One comparison with torch: so many images of that size, and the least cosine among them."""
+class Cost:
+    """A file beside the float32 one, on the same images: what it saves, and what that costs."""
 
+    bytes: tuple[int, int]
+    images_per_second: tuple[float, float]
+    cosine: float  # mean, between the vectors of both
+    recall: tuple[float, float] | None  # R@1, where the images have labels
     images: int
-    size: int
-    cosine: float
+    quantised: Quantised | None = None
 
 
-@dataclass(frozen=True)
-class Report:
-    """What was written, and how well it agrees."""
-
-    path: Path
-    bytes: int
-    description: Description
-    checks: tuple[Check, ...]
-
-    @property
-    def cosine(self) -> float:
-        return min(check.cosine for check in self.checks)
-
-
-@torch.no_grad()
 def export(
     model: Embedder,
     path: str | Path,
     *,
+    precision: str = "float32",
+    images: ImageSet | None = None,
     pictures: Sequence[np.ndarray] = (),
     fixed_size: bool = False,
-) -> Report:
-    """Write ``model`` as one ONNX file: uint8 RGB (B, 3, S, S) in, unit vectors (B, D) out.
+) -> tuple[Report, Cost | None]:
+    """Write ``model`` as one ONNX file; with another precision than float32, also what it costs.
 
     Args:
-        model: Any embedder; it is put into evaluation mode.
-        path: The file, conventionally ``*.onnx``.
-        pictures: (H, W, 3) uint8 pictures to compare file and model on; drawn ones where there are none.
-        fixed_size: Only images of the model's own size; otherwise any multiple of 32 where the network allows.
+        model, path, pictures, fixed_size: See ``inference.onnx_file.write``.
+        precision: ``float32``, ``float16`` or ``int8``.
+        images: What ``int8`` is calibrated and the cost is measured on; images for one are not used for the other.
     """
-    model = model.cpu().eval()
-    pictures = list(pictures) or drawn()
-    picture = picture_of(transforms.build(model.config.transform, model.size))
-    multiple = 0 if fixed_size or model.size % MULTIPLE else MULTIPLE
-    proto, multiple = _traced(model, multiple)
-    description = Description(
-        fingerprint=model.fingerprint(),
-        dim=model.dim,
-        picture=picture,
-        multiple=multiple,
-        backbone=model.backbone.name,
-        pooling=model.config.pooling.name,
-        views=2 if model.config.mirror else 1,
-        version=__version__,
+    if precision not in PRECISIONS:
+        raise UnknownName("precision", precision, PRECISIONS)
+    if precision == "float32":
+        return write(model, path, pictures=pictures, fixed_size=fixed_size), None
+    if precision == "int8" and images is None:
+        raise ConfigError("8-bit ranges are measured on images: give some, --data IMAGES (labels: recall too)")
+    with tempfile.TemporaryDirectory() as folder:
+        plain = Path(folder) / "float32.onnx"
+        report = write(model, plain, pictures=pictures, fixed_size=fixed_size)
+        with files.replacing(path) as temporary:
+            quantised = None
+            if precision == "int8":
+                assert images is not None
+                quantised = quantise(plain, temporary, _calibration(model, images))
+            else:
+                report = write(model, temporary, pictures=pictures, fixed_size=fixed_size, half=True)
+            cost = compared(Exported(plain), Exported(temporary), model, images, quantised)
+    smaller = Exported(path)
+    return replace(report, path=Path(path), bytes=cost.bytes[1], description=smaller.description), cost
+
+
+def _calibration(model: Embedder, images: ImageSet) -> np.ndarray:
+    """Every other image of a spread sample; those between judge."""
+    chosen = _spread(len(images), 2 * CALIBRATED)[::2]
+    return _pixels(model, images, chosen, "reading images to calibrate with")
+
+
+def compared(
+    plain: Exported, other: Exported, model: Embedder, images: ImageSet | None, quantised: Quantised | None = None
+) -> Cost:
+    """Size, speed, agreement and recall of two files, side by side."""
+    if images is None:
+        transform = transform_of(model)
+        pixels, labels = np.stack([transform(p).numpy() for p in drawn()]), None
+    else:
+        calibrated = set(_spread(len(images), 2 * CALIBRATED)[::2].tolist()) if quantised else set()
+        rest = np.array([i for i in range(len(images)) if i not in calibrated])
+        chosen = rest[_spread(len(rest), JUDGED)] if len(rest) else rest
+        pixels = _pixels(model, images, chosen, "reading images to judge by")
+        labels = None if images.labels is None else np.asarray(images.labels)[chosen]
+    vectors = [_vectors(file, pixels) for file in (plain, other)]
+    first, second = _speeds(plain, other, pixels)
+    recall = None
+    if labels is not None and len(labels) == len(pixels) and len(np.unique(labels)) < len(labels):
+        recall = tuple(retrieval(v, labels, ks=(1,)).recall[1] for v in vectors)
+    return Cost(
+        bytes=(plain.path.stat().st_size, other.path.stat().st_size),
+        images_per_second=(first, second),
+        cosine=float((vectors[0] * vectors[1]).sum(1).mean()),
+        recall=recall,  # pyright: ignore[reportArgumentType] two of them
+        images=len(pixels),
+        quantised=quantised,
     )
-    describe(proto, description)
-    with files.replacing(path) as temporary:
-        save(proto, temporary)
-        checks = compared(model, Exported(temporary), pictures)
-        refuse_unlike(checks, what=f"the file of {model.backbone.name} with {model.config.pooling.name}")
-    return Report(Path(path), Path(path).stat().st_size, description, checks)
 
 
-def _traced(model: Embedder, multiple: int) -> tuple[Any, int]:
-    """The graph, with sides that vary where tracing allows it, and the step by which they do (0: they do not)."""
-    example = torch.zeros(3, 3, model.size, model.size, dtype=torch.uint8)
-    if multiple:
-        try:
-            return graph(Pixels(model), example, multiple=multiple), multiple
-        except ConfigError:
-            pass  # a network that is bound to its size, as some transformers are
-    return graph(Pixels(model), example), 0
+def _spread(count: int, most: int) -> np.ndarray:
+    return np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(int))
 
 
-def compared(model: Embedder, exported: Exported, pictures: Sequence[np.ndarray]) -> tuple[Check, ...]:
-    """Cosines between the file's vectors and the model's: two numbers of images, and two sizes where it takes two."""
-    step = exported.description.multiple
-    sizes = [model.size] + ([model.size + step] if step else [])
-    checks = []
-    for size in sizes:
-        transform = transforms.build(model.config.transform, size)
-        images = torch.stack([transform(p) for p in pictures])
-        images = torch.cat([images, torch.zeros_like(images[:1]), torch.full_like(images[:1], 255)])
-        for count in BATCHES if size == model.size else BATCHES[-1:]:
-            some = torch.cat([images] * -(-count // len(images)))
-            cosine = min(_least_cosine(model, exported, block) for block in some.split(count) if len(block) == count)
-            checks.append(Check(count, size, cosine))
-    return tuple(checks)
+def _pixels(model: Embedder, images: ImageSet, chosen: np.ndarray, what: str) -> np.ndarray:
+    loader = BatchLoader(Pictures(images.subset(chosen), transform_of(model)), batch_size=32, strict=True)
+    batches = [batch.images.numpy().copy() for batch in track(loader, what, total=-(-len(chosen) // 32))]
+    if not batches:
+        raise DataError(f"{images.root}: no images are left to judge by; give more than {CALIBRATED}")
+    return np.ascontiguousarray(np.concatenate(batches))
 
 
-def _least_cosine(model: Embedder, exported: Exported, images: Tensor) -> float:
-    theirs, ours = exported(images.numpy()).astype(np.float64), model(images).double().numpy()
-    if theirs.shape != ours.shape:
-        raise RunError(f"the file gives {theirs.shape} for {len(images)} images, the model {ours.shape}")
-    # A model may give zeros for an image without content; the file then has to give zeros, too.
-    empty = ~ours.any(1)
-    cosine = (theirs * ours).sum(1) / np.maximum(np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1), 1e-30)
-    cosine[empty] = 1.0 - np.abs(theirs[empty]).max(1, initial=0.0)
-    return float(np.nan_to_num(cosine, nan=-1.0).min())
+def _vectors(file: Exported, pixels: np.ndarray) -> np.ndarray:
+    batches = np.array_split(pixels, -(-len(pixels) // 16))
+    return np.concatenate([file(batch) for batch in track(batches, f"embedding in {file.description.precision}")])
 
 
-def refuse_unlike(checks: Iterable[Check], *, what: str, least: float = AGREE) -> None:
-    """An error unless every comparison reaches ``least``."""
-    worst = min(checks, key=lambda check: check.cosine)
-    if worst.cosine < least:
-        raise RunError(
-            f"{what} does not agree with torch: cosine {worst.cosine:.6f} for {worst.images} image(s) of {worst.size} "
-            f"pixels, {least} is asked for; nothing was written. Please report it with the model's config.toml"
-        )
-
-
-def picture_of(transform: Transform) -> Picture:
-    """A transform in numbers, as a file's description holds it."""
-    if isinstance(transform, Resize):
-        return Picture("resize", transform.size, transform.size, transform.interpolation)
-    if isinstance(transform, ResizeCrop):
-        return Picture("resize-crop", transform.size, transform.shorter, transform.interpolation)
-    raise ConfigError(f"a file cannot describe the transform {transform.key}: only resize and resize-crop")
-
-
-def describe(proto: Any, description: Description) -> None:
-    """Put the description into the file's metadata, in place of any other."""
-    helper = require("onnx.helper", extra="onnx", purpose="exporting to ONNX")
-    proto.producer_name, proto.producer_version = "secondsight", __version__
-    helper.set_model_props(proto, {KEY: description.to_json()})
-
-
-def save(proto: Any, path: Path) -> None:
-    """Checked by ``onnx.checker``, and written."""
-    onnx = require("onnx", extra="onnx", purpose="exporting to ONNX")
-    if proto.ByteSize() >= 2**31:
-        raise ConfigError(
-            f"the model has {proto.ByteSize() / 2**30:.1f} GiB, one ONNX file holds 2: a smaller backbone, fewer "
-            "codewords, or --half"
-        )
-    onnx.checker.check_model(proto, full_check=True)
-    path.write_bytes(proto.SerializeToString())
-
-
-def drawn(count: int = 4, side: int = 320) -> list[np.ndarray]:
-    """Pictures (H, W, 3) for want of photographs: coloured noise with a photograph's spectrum, and edges.
-
-    >>> drawn(1)[0].shape
-    (240, 320, 3)
-    """
-    rng = np.random.default_rng(0)
-    rows, columns = np.mgrid[:side, :side]
-    fy, fx = np.meshgrid(np.fft.fftfreq(side), np.fft.fftfreq(side), indexing="ij")
-    falling = 1 / np.maximum(np.hypot(fy, fx), 1 / side)
-    pictures = []
-    for _ in range(count):
-        noise = rng.standard_normal((3, side, side))
-        image = np.fft.ifft2(np.fft.fft2(noise) * falling).real.transpose(1, 2, 0)
-        image = 128 + 48 * image / image.std()
-        for _ in range(3):
-            y, x, radius = rng.integers(0, side, 3)
-            image[np.hypot(rows - y, columns - x) < radius / 3] += rng.normal(0, 60, 3)
-        pictures.append(np.clip(image[: side * 3 // 4], 0, 255).astype(np.uint8))
-    return pictures
+def _speeds(first: Exported, second: Exported, pixels: np.ndarray, rounds: int = 4) -> tuple[float, float]:
+    """Images a second of both, in turns; the best of some rounds."""
+    batch, best = pixels[:8], [float("inf")] * 2
+    for turn in range(rounds + 1):
+        for i, file in enumerate((first, second)):
+            start = time.perf_counter()
+            file(batch)
+            if turn:
+                best[i] = min(best[i], time.perf_counter() - start)
+    return len(batch) / best[0], len(batch) / best[1]

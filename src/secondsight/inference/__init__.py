@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from secondsight.inference.exported import Exported, load
-    from secondsight.inference.runtimes import Runtime, runtime
+    from secondsight.inference.runtimes import Runtime, agree, runtime
 
-__all__ = ["Exported", "Runtime", "load", "runtime"]
+__all__ = ["Exported", "Runtime", "agree", "load", "runtime"]
 
 _PLACES = {
     "Exported": "secondsight.inference.exported",
     "load": "secondsight.inference.exported",
     "Runtime": "secondsight.inference.runtimes",
+    "agree": "secondsight.inference.runtimes",
     "runtime": "secondsight.inference.runtimes",
 }
 

@@ -86,7 +86,7 @@ def load(path: str | Path, *, threads: int | None = None, providers: Sequence[st
     return Exported(path, threads=threads, providers=providers)
 
 
-def session(path: str | Path, *, threads: int | None = None, providers: Sequence[str] | None = None) -> Any:
+def session(path: str | Path | bytes, *, threads: int | None = None, providers: Sequence[str] | None = None) -> Any:
     """An onnxruntime session of the file; errors name the file and the cure."""
     runtime = require("onnxruntime", extra="onnx", purpose="running an exported model")
     options = runtime.SessionOptions()
@@ -102,10 +102,12 @@ def session(path: str | Path, *, threads: int | None = None, providers: Sequence
             "(GPUs need the package onnxruntime-gpu)"
         )
     try:
-        return runtime.InferenceSession(os.fspath(path), options, providers=wanted)
+        source = path if isinstance(path, bytes) else os.fspath(path)
+        return runtime.InferenceSession(source, options, providers=wanted)
     except Exception as error:  # onnxruntime's exceptions have no common base
+        name = "the graph" if isinstance(path, bytes) else path
         raise WeightsError(
-            f"{path} cannot be run by onnxruntime {runtime.__version__}: {_first_line(error)}; export the model again, "
+            f"{name} cannot be run by onnxruntime {runtime.__version__}: {_first_line(error)}; export the model again, "
             "or install the onnxruntime it was made for"
         ) from error
 

@@ -8,6 +8,7 @@ for zero.
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import warnings
 from collections.abc import Iterator
@@ -31,17 +32,23 @@ OPSET = 18
 
 
 class Pixels(nn.Module):
-    """The model's ``forward``, with an image and its mirror image in one batch: one copy of the network in the file."""
+    """The model's ``forward``, with an image and its mirror image in one batch: one copy of the network in the file.
 
-    def __init__(self, model: Embedder):
+    ``half`` puts the backbone, where the time goes, into half precision; second-order sums would leave its range.
+    """
+
+    def __init__(self, model: Embedder, *, half: bool = False):
         super().__init__()
+        if half:
+            model = copy.deepcopy(model)
+            model.backbone.half()
         self.model = model
 
     def forward(self, images: Tensor) -> Tensor:
         model = self.model
         grid = model.backbone.grid(*images.shape[-2:])
         views = torch.cat([images, images.flip(-1)]) if model.config.mirror else images
-        z = model.pool(model.backbone(views), grid=grid)
+        z = model.pool(model.backbone(views).float(), grid=grid)
         if model.config.mirror:
             z = z.reshape(2, -1, z.shape[-1]).mean(0)
         return model.normalise(z).float()

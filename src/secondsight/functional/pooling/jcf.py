@@ -52,7 +52,7 @@ def jcf(
         rows: Locations worked on at a time.
     """
     if torch.compiler.is_exporting():  # exporters know matrix products, not our operator
-        return _plain(x, h, index, y, g, index2, uv, bias)
+        return _exported(x, h, uv, bias, index, y, g, index2)
     x, h, uv, bias, y, g = _autocast(x, h, uv, bias, y, g)
     if index is not None:
         rows *= 8  # they are shared out among the projectors, and there is no h ⊗ x to hold
@@ -78,6 +78,26 @@ def jcf_local(
         g, index2 = h, index
     a = _factor(x, h, index, u, b)
     return a * _factor(x if y is None else y, g, index2, v, c)
+
+
+def _exported(x, h, uv, bias, index, y, g, index2) -> Tensor:
+    """Plain operations, few of them: (h ⊗ x) [U V] as one product where both factors see the same, else as two."""
+    n, d, o = uv.shape[0], uv.shape[1], uv.shape[2] // 2
+
+    def factors(x: Tensor, h: Tensor, index: Tensor | None, columns: slice) -> Tensor:
+        if index is not None:
+            h = torch.zeros(h.shape[0], h.shape[1], n, dtype=h.dtype, device=h.device).scatter(2, index, h)
+        wide = (h[..., None] * x[:, :, None]).flatten(2) if n > 1 else h * x
+        out = wide @ uv[..., columns].reshape(n * d, -1)
+        return out if bias is None else out + h @ bias[:, columns]
+
+    if y is None and g is None:
+        a, c = factors(x, h, index, slice(0, 2 * o)).chunk(2, dim=-1)
+    else:
+        a = factors(x, h, index, slice(0, o))
+        h2, index2 = (h, index) if g is None else (g, index2)
+        c = factors(x if y is None else y, h2, index2, slice(o, 2 * o))
+    return (a * c).sum(1)
 
 
 def _factor(x: Tensor, h: Tensor, index: Tensor | None, w: Tensor, bias: Tensor | None) -> Tensor:

@@ -1,0 +1,88 @@
+"""Runtimes: one interface, the same vectors, the faster one chosen once and remembered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from secondsight import Embedder, inference
+from secondsight.errors import UnknownName, WeightsError
+from secondsight.inference import runtimes
+from train_tiny import Tiny
+
+pytestmark = pytest.mark.usefixtures("traced")
+
+
+@pytest.fixture(scope="module")
+def model(traced) -> Embedder:
+    torch.manual_seed(0)
+    return Embedder.build(backbone=Tiny(), pooling="jcf-4-2", dim=24, reduce=16, size=64).eval()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("model")
+
+
+def images(count: int = 5) -> torch.Tensor:
+    return torch.randint(0, 256, (count, 3, 64, 64), dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("name", ["torch", "onnx", "auto"])
+def test_every_runtime_gives_the_models_vectors(model, place, name):
+    run = inference.runtime(model, name, beside=place)
+    x = images()
+    with torch.no_grad():
+        torch.testing.assert_close(run(x), model(x), atol=1e-5, rtol=0)
+    assert run.name in ("torch", "onnx")
+
+
+def test_auto_measures_once_and_remembers_beside_the_model(model, place):
+    first = inference.runtime(model, "auto", beside=place)
+    kept = place / "runtimes" / "runtime.json"
+    before = kept.read_text()
+    answer = json.loads(before)[runtimes.machine(torch.device("cpu"))]
+    assert answer["chosen"] == max(answer["images_per_second"], key=answer["images_per_second"].get) == first.name
+    assert set(answer["images_per_second"]) == {"torch", "onnx"}
+    again = inference.runtime(model, "auto", beside=place)
+    assert kept.read_text() == before
+    assert again.name == first.name
+    assert "images/s" in again.said()
+
+
+def test_what_is_kept_of_another_model_is_not_used(model, place):
+    other = Embedder.build(backbone=Tiny(), pooling="average", size=64).eval()
+    inference.runtime(model, "onnx", beside=place)
+    x = images()
+    run = inference.runtime(other, "onnx", beside=place)
+    with torch.no_grad():
+        torch.testing.assert_close(run(x), other(x), atol=1e-5, rtol=0)
+
+
+def test_a_directory_that_cannot_be_written_to_leaves_it_to_the_users_cache(model, tmp_path, monkeypatch):
+    monkeypatch.setenv("SECONDSIGHT_CACHE", str(tmp_path / "cache"))
+    closed = tmp_path / "model"
+    closed.mkdir()
+    (closed / "runtimes").write_text("in the way")  # root may write to read-only directories; a file stops it too
+    inference.runtime(model, "auto", beside=closed)
+    assert (tmp_path / "cache" / "runtimes" / model.fingerprint()[:16] / "runtime.json").is_file()
+
+
+def test_int8_is_never_made_without_images(model, tmp_path, monkeypatch):
+    monkeypatch.setenv("SECONDSIGHT_CACHE", str(tmp_path))
+    with pytest.raises(WeightsError, match="secondsight export MODEL --int8 --data IMAGES"):
+        inference.runtime(model, "onnx-int8")
+
+
+def test_an_unknown_runtime_names_the_nearest(model):
+    with pytest.raises(UnknownName, match="did you mean 'onnx'"):
+        inference.runtime(model, "onxx")
+
+
+def test_only_int8_is_kept_apart():
+    assert inference.agree("torch", "compile")
+    assert inference.agree("onnx-int8", "onnx-int8")
+    assert not inference.agree("onnx-int8", "auto")
