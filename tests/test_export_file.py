@@ -43,7 +43,8 @@ def build(backbone: str = "tiny", **options) -> Embedder:
     torch.manual_seed(0)
     options = {"pooling": "jcf-4-2", "dim": 24, "reduce": 16, "size": SIZE, **options}
     model = Embedder.build(backbone=backbone, weights=None, **options)
-    model.fit([images(32)])
+    with torch.no_grad():
+        model.eval().fit(model.backbone(images(32)))
     return model.eval()
 
 

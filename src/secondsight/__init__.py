@@ -5,9 +5,13 @@ that vector or uses it. Reading order: ``backbones``, ``pooling``, ``model``, th
 ``train``, ``evaluate``, ``index``, ``explain``, ``serve``.
 """
 
-import lazy_loader
+import contextlib
 
 from secondsight.version import __version__ as __version__
 
-# torch takes seconds to import; `secondsight --help` and `secondsight.__version__` should not wait for it.
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+# torch takes seconds to import; `secondsight --help` and `secondsight.__version__` should not wait for it. Where an
+# exported model is all there is (`secondsight.inference`), not even the package that defers imports is needed.
+with contextlib.suppress(ModuleNotFoundError):
+    import lazy_loader
+
+    __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -24,7 +24,7 @@ from secondsight.evaluate import retrieval
 from secondsight.inference.description import PRECISIONS
 from secondsight.inference.exported import Exported
 from secondsight.inference.int8 import Quantised, quantise
-from secondsight.inference.onnx_file import Report, drawn, transform_of, write
+from secondsight.inference.onnx_file import Report, drawn, write
 from secondsight.model import Embedder
 from secondsight.progress import track
 
@@ -92,7 +92,7 @@ def compared(
 ) -> Cost:
     """Size, speed, agreement and recall of two files, side by side."""
     if images is None:
-        transform = transform_of(model)
+        transform = model.transform
         pixels, labels = np.stack([transform(p).numpy() for p in drawn()]), None
     else:
         calibrated = set(_spread(len(images), 2 * CALIBRATED)[::2].tolist()) if quantised else set()
@@ -120,7 +120,7 @@ def _spread(count: int, most: int) -> np.ndarray:
 
 
 def _pixels(model: Embedder, images: ImageSet, chosen: np.ndarray, what: str) -> np.ndarray:
-    loader = BatchLoader(Pictures(images.subset(chosen), transform_of(model)), batch_size=32, strict=True)
+    loader = BatchLoader(Pictures(images.subset(chosen), model.transform), batch_size=32, strict=True)
     batches = [batch.images.numpy().copy() for batch in track(loader, what, total=-(-len(chosen) // 32))]
     if not batches:
         raise DataError(f"{images.root}: no images are left to judge by; give more than {CALIBRATED}")

@@ -10,6 +10,7 @@ from rich.text import Text
 from secondsight import terminal
 from secondsight.cli import options
 from secondsight.cli.options import MISSING
+from secondsight.cli.runtime import OPTION_HELP, chosen_runtime
 
 
 def embed(
@@ -24,6 +25,7 @@ def embed(
     batch_size: int = typer.Option(64, min=1, help="Images at once."),
     workers: int = typer.Option(None, min=0, help="Decoding threads; default: chosen from the cores."),
     device: str = typer.Option(None, help="cpu, cuda …; default: cuda where there is one."),
+    runtime: str = typer.Option("auto", help=OPTION_HELP),
     strict: bool = typer.Option(False, "--strict", help="A file that cannot be read is an error."),
     missing: str = MISSING,
 ) -> None:
@@ -45,15 +47,17 @@ def embed(
     if world_size > 1:
         torch.distributed.init_process_group("gloo")
     images = open_images(data, split=split, missing=options.missing(missing))
+    embedder = open_model(model, weights=weights)
     embed_to(
         out,
-        open_model(model, weights=weights),
+        embedder,
         images,
         half=half,
         batch_size=batch_size,
         workers=workers,
         device=chosen,
         strict=strict,
+        run=chosen_runtime(embedder, runtime, device=chosen, beside=model, say=rank == 0),
         rank=rank,
         world_size=world_size,
     )

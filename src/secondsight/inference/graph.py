@@ -21,6 +21,7 @@ from secondsight.errors import ConfigError, SecondsightError
 from secondsight.extras import require
 from secondsight.inference.decompositions import translations
 from secondsight.model import Embedder
+from secondsight.model.views import VIEWS
 
 MULTIPLE = 32
 """Sides of images may vary by this step where they may vary: every network here halves five times, some with rounding
@@ -47,10 +48,11 @@ class Pixels(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         model = self.model
         grid = model.backbone.grid(*images.shape[-2:])
-        views = torch.cat([images, images.flip(-1)]) if model.config.mirror else images
-        z = model.pool(model.backbone(views).float(), grid=grid)
-        if model.config.mirror:
-            z = z.reshape(2, -1, z.shape[-1]).mean(0)
+        views = [VIEWS[view](images) for view in model.views]
+        x = torch.cat(views) if len(views) > 1 else images
+        z = model.pool(model.backbone(x).float(), grid=grid)
+        if len(views) > 1:
+            z = z.reshape(len(views), -1, z.shape[-1]).mean(0)
         return model.normalise(z).float()
 
 
@@ -149,7 +151,7 @@ def _explained(module: nn.Module, error: Exception) -> str:
     name = type(module).__name__
     model = getattr(module, "model", None)
     if isinstance(model, Embedder):
-        name = f"{model.backbone.name} with {model.config.pooling.name}"
+        name = f"{model.backbone.name} with {model.config.pooling}"
     chain, causes = error, []
     while chain is not None:
         causes.append(str(chain))

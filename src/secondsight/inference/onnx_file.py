@@ -79,7 +79,7 @@ def write(
     """
     model = model.cpu().eval()
     pictures = list(pictures) or drawn()
-    picture = picture_of(transform_of(model))
+    picture = picture_of(model.transform)
     multiple = 0 if fixed_size or model.size % MULTIPLE else MULTIPLE
     proto, multiple = _traced(model, multiple, half)
     description = Description(
@@ -89,8 +89,8 @@ def write(
         precision="float16" if half else "float32",
         multiple=multiple,
         backbone=model.backbone.name,
-        pooling=model.config.pooling.name,
-        views=2 if model.config.mirror else 1,
+        pooling=model.config.pooling,
+        views=len(model.views),
         version=__version__,
     )
     describe(proto, description)
@@ -118,7 +118,7 @@ def compared(model: Embedder, exported: Exported, pictures: Sequence[np.ndarray]
     sizes = [model.size] + ([model.size + step] if step else [])
     checks = []
     for size in sizes:
-        transform = transforms.build(model.config.transform, size)
+        transform = transforms.build(model.config.transform or "resize", size)
         images = torch.stack([transform(p) for p in pictures])
         images = torch.cat([images, torch.zeros_like(images[:1]), torch.full_like(images[:1], 255)])
         for count in BATCHES if size == model.size else BATCHES[-1:]:
@@ -143,7 +143,7 @@ def _refuse_unlike(checks: Iterable[Check], model: Embedder, least: float) -> No
     worst = min(checks, key=lambda check: check.cosine)
     if worst.cosine >= least:
         return
-    name = f"{model.backbone.name} with {model.config.pooling.name}"
+    name = f"{model.backbone.name} with {model.config.pooling}"
     if least == HALF:
         raise RunError(
             f"{name} does not keep its direction in half precision: cosine {worst.cosine:.6f} with torch, {least} is "
@@ -153,11 +153,6 @@ def _refuse_unlike(checks: Iterable[Check], model: Embedder, least: float) -> No
         f"the file of {name} does not agree with torch: cosine {worst.cosine:.6f} for {worst.images} image(s) of "
         f"{worst.size} pixels, {least} is asked for; nothing was written. Please report it with the model's config.toml"
     )
-
-
-def transform_of(model: Embedder) -> Transform:
-    """How the model's own pictures are made square."""
-    return transforms.build(model.config.transform, model.size)
 
 
 def picture_of(transform: Transform) -> Picture:

@@ -1,0 +1,35 @@
+"""``--runtime`` of the verbs that embed images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from secondsight.inference import Runtime
+    from secondsight.model import Embedder
+
+OPTION_HELP = "torch, compile, onnx, onnx-int8, or auto: the faster of torch and onnx here, measured once."
+
+
+def chosen_runtime(
+    model: Embedder, name: str, *, device: str = "cpu", beside: str | Path | None = None, say: bool = True
+) -> Runtime | None:
+    """The runtime that a verb was asked for; None is the model itself. Says what ``auto`` chose."""
+    if name == "torch":
+        return None
+    from secondsight import inference
+    from secondsight.model.directory import model_folder
+
+    folder = Path(beside) if beside is not None else None
+    folder = model_folder(folder) if folder is not None and folder.is_dir() else None
+    console = Console(stderr=True, highlight=False)
+    if say and name == "auto":
+        console.print("choosing a runtime (measured once for a model on a machine) …", style="dim")
+    run = inference.runtime(model, name, device=device, beside=folder)
+    if say:
+        console.print(Text(f"runtime: {run.said()}"), soft_wrap=True)
+    return run
