@@ -41,8 +41,8 @@ class Exported:
         """Pixels a side of the images that the model was made for."""
         return self.description.picture.size
 
-    @property
     def fingerprint(self) -> str:
+        """Of the model that was exported: its vectors and this file's are comparable, unless it is in 8 bits."""
         return self.description.fingerprint
 
     def __call__(self, images: np.ndarray) -> np.ndarray:

@@ -121,7 +121,7 @@ def _kept(model: Embedder, name: str, device: torch.device, beside: str | Path |
                 found = Exported(path, threads=torch.get_num_threads(), providers=_providers(device))
             except WeightsError:
                 continue  # of another version: made again below
-            if found.fingerprint == fingerprint:
+            if found.fingerprint() == fingerprint:
                 return found
     if name == "onnx-int8":
         where = f"{beside}" if beside else "MODEL"
