@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from secondsight import Embedder, inference
+from secondsight.cli.main import app
 from secondsight.errors import UnknownName, WeightsError
 from secondsight.inference import runtimes
-from train_tiny import Tiny
+from train_tiny import Tiny, write_digits
 
 pytestmark = pytest.mark.usefixtures("traced")
 
@@ -19,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("traced")
 @pytest.fixture(scope="module")
 def model(traced) -> Embedder:
     torch.manual_seed(0)
-    return Embedder.build(backbone=Tiny(), pooling="jcf-4-2", dim=24, reduce=16, size=64).eval()
+    return Embedder.build(backbone="tiny", weights=None, pooling="jcf-4-2", dim=24, reduce=16, size=64).eval()
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +54,28 @@ def test_auto_measures_once_and_remembers_beside_the_model(model, place):
     assert kept.read_text() == before
     assert again.name == first.name
     assert "images/s" in again.said()
+
+
+def test_auto_does_not_measure_for_a_handful_of_images(model, tmp_path, monkeypatch):
+    monkeypatch.setenv("SECONDSIGHT_CACHE", str(tmp_path))
+    assert inference.runtime(model, "auto", images=10).name == "torch"
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_the_verbs_take_it(model, place, tmp_path):
+    digits = write_digits(tmp_path / "digits", classes=2, images=4)
+    model.save(place / "saved")
+    vectors = {}
+    for name in ("torch", "onnx"):
+        out = tmp_path / name
+        result = CliRunner().invoke(
+            app, ["embed", str(place / "saved"), str(digits), "-o", str(out), "--runtime", name]
+        )
+        assert result.exit_code == 0, result.output
+        vectors[name] = np.load(out / "vectors.npy")
+    np.testing.assert_allclose(vectors["torch"], vectors["onnx"], atol=1e-5)
+    judged = CliRunner().invoke(app, ["evaluate", str(place / "saved"), str(digits), "--runtime", "onxx"])
+    assert isinstance(judged.exception, UnknownName)
 
 
 def test_what_is_kept_of_another_model_is_not_used(model, place):

@@ -57,7 +57,7 @@ def embed(
         workers=workers,
         device=chosen,
         strict=strict,
-        run=chosen_runtime(embedder, runtime, device=chosen, beside=model, say=rank == 0),
+        run=chosen_runtime(embedder, runtime, device=chosen, beside=model, images=len(images), say=rank == 0),
         rank=rank,
         world_size=world_size,
     )

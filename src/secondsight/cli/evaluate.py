@@ -11,6 +11,7 @@ from rich.text import Text
 from secondsight import terminal
 from secondsight.cli import options
 from secondsight.cli.options import MISSING
+from secondsight.cli.runtime import OPTION_HELP, chosen_runtime
 from secondsight.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def evaluate(
     ),
     batch_size: int = typer.Option(64, min=1, help="Images at once."),
     device: str = typer.Option(None, help="cpu, cuda …; default: cuda where there is one."),
+    runtime: str = typer.Option("auto", help=OPTION_HELP),
     min_images: int = typer.Option(1, min=1, help="Leave out classes with fewer images."),
     strict: bool = typer.Option(False, "--strict", help="A file that cannot be read is an error."),
     missing: str = MISSING,
@@ -85,7 +87,7 @@ def evaluate(
             raise ConfigError(f"{model}: give the images to judge it on: secondsight evaluate {model} DATA")
         embedder = _model(model, weights, transform=transform, size=size, mirror=mirror)
         choice = _choice(embedder, data, split, min_images, missing)
-        items = _embedded(embedder, choice.images, batch_size=batch_size, device=chosen, strict=strict)
+        items = _embedded(embedder, choice.images, runtime, batch_size=batch_size, device=chosen, strict=strict)
         facts = {
             "model": f"{embedder.backbone.name}, {embedder.config.pooling}, {embedder.dim} numbers per image",
             "fingerprint": embedder.fingerprint()[:16],
@@ -140,11 +142,15 @@ def _choice(model: Embedder, data: str, split: str | None, min_images: int, miss
     return choice
 
 
-def _embedded(model: Embedder, images: ImageSet, *, batch_size: int, device: str, strict: bool) -> Items:
+def _embedded(
+    model: Embedder, images: ImageSet, runtime: str, *, batch_size: int, device: str, strict: bool
+) -> Items:
     from secondsight.embed import embed
     from secondsight.evaluate import Items
 
-    return Items.of_images(images, embed(model, images, batch_size=batch_size, device=device, strict=strict))
+    # Kept in the user's cache: --size and --mirror make another model of the one in the directory.
+    run = chosen_runtime(model, runtime, device=device, images=len(images))
+    return Items.of_images(images, embed(model, images, batch_size=batch_size, device=device, strict=strict, run=run))
 
 
 def _open(data: str, split: str, min_images: int, missing: str) -> ImageSet:

@@ -16,7 +16,13 @@ OPTION_HELP = "torch, compile, onnx, onnx-int8, or auto: the faster of torch and
 
 
 def chosen_runtime(
-    model: Embedder, name: str, *, device: str = "cpu", beside: str | Path | None = None, say: bool = True
+    model: Embedder,
+    name: str,
+    *,
+    device: str = "cpu",
+    beside: str | Path | None = None,
+    images: int | None = None,
+    say: bool = True,
 ) -> Runtime | None:
     """The runtime that a verb was asked for; None is the model itself. Says what ``auto`` chose."""
     if name == "torch":
@@ -27,9 +33,7 @@ def chosen_runtime(
     folder = Path(beside) if beside is not None else None
     folder = model_folder(folder) if folder is not None and folder.is_dir() else None
     console = Console(stderr=True, highlight=False)
-    if say and name == "auto":
-        console.print("choosing a runtime (measured once for a model on a machine) …", style="dim")
-    run = inference.runtime(model, name, device=device, beside=folder)
-    if say:
+    run = inference.runtime(model, name, device=device, beside=folder, images=images)
+    if say and run.name != "torch":
         console.print(Text(f"runtime: {run.said()}"), soft_wrap=True)
     return run

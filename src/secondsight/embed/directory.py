@@ -55,6 +55,8 @@ def embed_to(
         "dtype": "float16" if half else "float32",
         "batch_size": batch_size,
         "block": block,
+        # Other runtimes agree to rounding; the vectors of this one are others, and are not mixed with them.
+        **({"runtime": "onnx-int8"} if getattr(run, "name", None) == "onnx-int8" else {}),
     }
     _claim(folder, identity, write=rank == 0)
     if (folder / VECTORS).exists():

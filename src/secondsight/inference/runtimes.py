@@ -34,6 +34,9 @@ RUNTIMES = ("auto", "torch", "compile", "onnx", "onnx-int8")
 BATCH, ROUNDS = 8, 3
 """Images at once, and how often each runtime has its turn, when they are measured."""
 
+WORTH = 1000
+"""Images below which exporting and measuring take longer than the faster runtime would save."""
+
 MEASURED, FILE, INT8 = "runtime.json", "model.onnx", "model-int8.onnx"
 
 
@@ -68,7 +71,12 @@ def agree(first: str, second: str) -> bool:
 
 
 def runtime(
-    model: Embedder, name: str = "auto", *, device: str | torch.device = "cpu", beside: str | Path | None = None
+    model: Embedder,
+    name: str = "auto",
+    *,
+    device: str | torch.device = "cpu",
+    beside: str | Path | None = None,
+    images: int | None = None,
 ) -> Runtime:
     """``model`` behind one of the names.
 
@@ -78,12 +86,14 @@ def runtime(
         device: Where torch runs; onnxruntime takes the GPU if it has a provider for it.
         beside: The model's directory, where exported files and measurements are kept if it can be written to;
             otherwise, and without it, they are kept in the user's cache, by the model's fingerprint.
+        images: How many are to be embedded. For fewer than ``WORTH`` ``auto`` does not begin to measure: it uses what
+            was measured before, or torch.
     """
     if name not in RUNTIMES:
         raise UnknownName("runtime", name, RUNTIMES)
     model = model.to(device).eval()
     if name == "auto":
-        return _fastest(model, torch.device(device), beside)
+        return _fastest(model, torch.device(device), beside, measure=images is None or images >= WORTH)
     return _build(model, name, torch.device(device), beside)
 
 
@@ -142,7 +152,7 @@ def keep_int8(model: Embedder, path: str | Path, *, beside: str | Path | None = 
     return place / INT8
 
 
-def _fastest(model: Embedder, device: torch.device, beside: str | Path | None) -> Runtime:
+def _fastest(model: Embedder, device: torch.device, beside: str | Path | None, *, measure: bool = True) -> Runtime:
     """The measured choice, from the last time or from now."""
     fingerprint, here = model.fingerprint(), machine(device)
     for place in _places(fingerprint, beside):
@@ -150,6 +160,8 @@ def _fastest(model: Embedder, device: torch.device, beside: str | Path | None) -
         if known is not None and known.get("fingerprint") == fingerprint:
             built = _build(model, known["chosen"], device, beside)
             return Runtime(built.name, built._run, known["images_per_second"])
+    if not measure:
+        return _build(model, "torch", device, beside)
     speeds, built = _measured(model, device, beside)
     chosen = max(speeds, key=lambda name: speeds[name])
     place = next(p for p in _places(fingerprint, beside) if _writable(p))
