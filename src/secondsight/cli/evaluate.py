@@ -142,9 +142,7 @@ def _choice(model: Embedder, data: str, split: str | None, min_images: int, miss
     return choice
 
 
-def _embedded(
-    model: Embedder, images: ImageSet, runtime: str, *, batch_size: int, device: str, strict: bool
-) -> Items:
+def _embedded(model: Embedder, images: ImageSet, runtime: str, *, batch_size: int, device: str, strict: bool) -> Items:
     from secondsight.embed import embed
     from secondsight.evaluate import Items
 
