@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
 
+from secondsight import terminal
 from secondsight.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from secondsight.export import Cost
 
 PICTURES = 16
@@ -43,8 +45,9 @@ def export(
     from secondsight.data import open as open_images
     from secondsight.export import export as write
     from secondsight.inference.runtimes import keep_int8
+    from secondsight.model.directory import model_folder
 
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = terminal.console(stderr=True, highlight=False, soft_wrap=True)
     precision = "int8" if int8 else "float16" if half else "float32"
     path = out or Path(f"{_name(model)}{'-int8' if int8 else '-half' if half else ''}.onnx")
     embedder = load(model)
@@ -55,15 +58,18 @@ def export(
     )
     told = report.description
     sizes = f"sides that are multiples of {told.multiple}" if told.multiple else f"{told.picture.size} pixels only"
-    console.print(f"[bold]{report.path}[/]  {report.bytes / 1e6:.1f} MB, {told.backbone} with {told.pooling}")
+    console.print(
+        f"[bold]{terminal.marked(report.path)}[/]  {report.bytes / 1e6:.1f} MB, {told.backbone} with {told.pooling}"
+    )
     console.print(f"uint8 RGB (batch, 3, height, width), {sizes} → {told.dim} numbers of length 1")
     console.print(f"pictures: {told.picture.name} to {told.picture.size} pixels, {told.picture.interpolation}")
-    on = f"images of {data}" if data else "drawn pictures (--data takes yours)"
+    on = f"images of {terminal.marked(data)}" if data else "drawn pictures (--data takes yours)"
     console.print(f"least cosine {'of the float32 file ' if int8 else ''}with torch on {on}: {report.cosine:.7f}")
     if cost is not None:
         _say(console, cost, precision)
     if int8:
-        console.print(f"for --runtime onnx-int8: {keep_int8(embedder, path, beside=model)}")
+        kept = keep_int8(embedder, path, beside=model_folder(model))
+        console.print(f"for --runtime onnx-int8: {terminal.marked(kept)}")
 
 
 def _say(console: Console, cost: Cost, precision: str) -> None:

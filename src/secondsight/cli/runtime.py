@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.text import Text
+
+from secondsight import terminal
 
 if TYPE_CHECKING:
     from secondsight.inference import Runtime
@@ -32,8 +33,7 @@ def chosen_runtime(
 
     folder = Path(beside) if beside is not None else None
     folder = model_folder(folder) if folder is not None and folder.is_dir() else None
-    console = Console(stderr=True, highlight=False)
     run = inference.runtime(model, name, device=device, beside=folder, images=images)
     if say and run.name != "torch":
-        console.print(Text(f"runtime: {run.said()}"), soft_wrap=True)
+        terminal.console(stderr=True, highlight=False).print(Text(f"runtime: {run.said()}"), soft_wrap=True)
     return run
