@@ -10,9 +10,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from secondsight import Embedder, inference
+from secondsight import Embedder, index, inference
 from secondsight.cli.main import app
-from secondsight.errors import UnknownName, WeightsError
+from secondsight.errors import ConfigError, UnknownName, WeightsError
 from secondsight.inference import runtimes
 from train_tiny import Tiny, write_digits
 
@@ -76,6 +76,22 @@ def test_the_verbs_take_it(model, place, tmp_path):
     np.testing.assert_allclose(vectors["torch"], vectors["onnx"], atol=1e-5)
     judged = CliRunner().invoke(app, ["evaluate", str(place / "saved"), str(digits), "--runtime", "onxx"])
     assert isinstance(judged.exception, UnknownName)
+
+
+def test_an_index_embeds_by_a_runtime_but_not_by_one_with_other_vectors(model, place, tmp_path):
+    digits = write_digits(tmp_path / "digits", classes=2, images=4)
+    model.save(place / "saved")
+    made = {}
+    for name in ("torch", "onnx"):
+        arguments = ["index", str(digits), "-o", str(tmp_path / name), "--model", str(place / "saved")]
+        result = CliRunner().invoke(app, [*arguments, "--runtime", name])
+        assert result.exit_code == 0, result.output
+        made[name] = index.open(tmp_path / name)
+    ids = [item.id for item in made["torch"].items()]
+    assert len(ids) == 8
+    np.testing.assert_allclose(made["torch"].vectors(ids), made["onnx"].vectors(ids), atol=1e-3)
+    refused = CliRunner().invoke(app, ["search", str(tmp_path / "torch"), "0", "--runtime", "onnx-int8"])
+    assert isinstance(refused.exception, ConfigError)
 
 
 def test_what_is_kept_of_another_model_is_not_used(model, place):

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from secondsight.cli import options
+from secondsight.cli.runtime import OPTION_HELP, refuse_other_vectors, use_runtime
 from secondsight.errors import ConfigError
 from secondsight.terminal import console as terminal
 from secondsight.terminal import marked
@@ -50,6 +51,7 @@ def index(
         help="Whether a folder's subfolders are classes; default: if no picture is beside.",
     ),
     device: str = typer.Option(None, help="cpu, cuda …; default: cuda where there is one."),
+    runtime: str = typer.Option("torch", help=OPTION_HELP),
 ) -> None:
     """Make a folder of pictures searchable. No labels and no training are needed.
 
@@ -65,6 +67,7 @@ def index(
     from secondsight.index.catalogue import FILE
     from secondsight.index.structures import parse_bytes
 
+    refuse_other_vectors(runtime)
     if (target / FILE).exists():
         if model not in (None, "average"):
             raise ConfigError(
@@ -76,6 +79,7 @@ def index(
         chosen, words = _model(data, model, backbone, weights, size, fit_images, _device(device))
         console.print(f"model: {marked(words)}")
         found = room.create(target, chosen, dtype=dtype, device=_device(device), origin=words)
+    use_runtime(found, runtime)
     wish = {
         "memory": parse_bytes(memory) if memory else None,
         "recall": recall,

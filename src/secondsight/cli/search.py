@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.table import Table
 
+from secondsight.cli.runtime import OPTION_HELP, use_runtime
 from secondsight.errors import ConfigError
 from secondsight.terminal import console as terminal
 from secondsight.terminal import marked, print_json
@@ -39,6 +40,7 @@ def search(
     why: Path = typer.Option(None, help="Draw why the first hit matches: .png, or .html to move over."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
     device: str = typer.Option("cpu", help="Where the model runs."),
+    runtime: str = typer.Option("torch", help=OPTION_HELP),
 ) -> None:
     """Find the pictures of an index that are most like yours.
 
@@ -61,6 +63,7 @@ def search(
     if bool(queries) == bool(like or unlike):
         raise ConfigError("give pictures to look for, or examples with --like and --unlike: one of both")
     found, condition = room.open(path, device=device), parsed(where or [])
+    use_runtime(found, runtime, images=1)
     asked: list[Any] = []
     if queries:
         asked = [_query(found, text) for text in queries]

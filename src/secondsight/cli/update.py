@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from secondsight.cli.index import report, say_engine
+from secondsight.cli.runtime import OPTION_HELP, use_runtime
 from secondsight.terminal import console as terminal
 
 
@@ -23,6 +24,7 @@ def update(
     structure: str = typer.Option(None, help="Build it again: exact, ivf-sq8, bits, ivf-pq or hnsw."),
     engine: str = typer.Option(None, help="Move searches to milvus://HOST:PORT/COLLECTION, or back to faiss."),
     device: str = typer.Option("cpu", help="Where the model runs."),
+    runtime: str = typer.Option("torch", help=OPTION_HELP),
 ) -> None:
     """Bring an index up to date with its folders.
 
@@ -33,6 +35,7 @@ def update(
     from secondsight.index.structures import parse_bytes
 
     found = room.open(path, device=device)
+    use_runtime(found, runtime)
     grown = found.update(gone=gone)
     if compact:
         found.compact()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ class Index:
     def __init__(self, path: str | Path, *, device: str = "cpu"):
         self.path = Path(path)
         self.device = device
+        self.run: Callable[..., Any] | None = None  # in the model's place: a runtime of `secondsight.inference`
         self.store = Store(self.path)
         self.searcher = Searcher(self.store)
         self._model: Embedder | None = None

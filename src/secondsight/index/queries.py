@@ -71,7 +71,7 @@ def _encoded(index: Index, pictures: list[Any]) -> np.ndarray:
     from secondsight.embed import encode
 
     try:
-        return encode(index.model(), pictures, device=index.device)
+        return encode(index.model(), pictures, device=index.device, run=index.run)
     except DecodeError as error:
         raise DataError(f"the query {error}") from error
     except (ShapeError, AttributeError, TypeError) as error:
@@ -89,7 +89,9 @@ def encoder(index: Index) -> Encoder:
 
         numbers, causes = np.arange(len(paths)), {}
         try:
-            found = embed(index.model(), ImageSet("files", Path(os.sep), tuple(paths)), device=index.device)
+            found = embed(
+                index.model(), ImageSet("files", Path(os.sep), tuple(paths)), device=index.device, run=index.run
+            )
         except DataError:
             # `embed` takes a first batch of which nothing can be read for a mistake; here it is some broken files.
             causes = _causes(paths)
@@ -99,7 +101,7 @@ def encoder(index: Index) -> Encoder:
                     raise
                 return np.zeros((0, index.dim), np.float32), numbers, causes
             good = ImageSet("files", Path(os.sep), tuple(str(paths[i]) for i in numbers))
-            found = embed(index.model(), good, device=index.device)
+            found = embed(index.model(), good, device=index.device, run=index.run)
         causes |= {int(numbers[f.index]): f.cause for f in found.failures}
         return found.vectors, numbers[found.indices], causes
 

@@ -30,7 +30,7 @@ def _eigh(A, UPLO: str = "L", compute_v: bool = True):
 
 def _cholesky(self, upper: bool = False, check_errors: bool = False):
     """(C, 0) with C Cᵀ = A, lower, of matrices of a known size."""
-    from onnxscript import opset18 as op
+    op = _words()
 
     assert not upper
     n, columns = int(self.shape[-1]), []
@@ -47,7 +47,7 @@ def _cholesky(self, upper: bool = False, check_errors: bool = False):
 
 def _solve_triangular(self, B, upper: bool = False, left: bool = True, unitriangular: bool = False):
     """X with L X = B, L lower triangular and of a known size, by forward substitution."""
-    from onnxscript import opset18 as op
+    op = _words()
 
     assert left
     assert not upper
@@ -59,6 +59,13 @@ def _solve_triangular(self, B, upper: bool = False, left: bool = True, unitriang
             row = op.Sub(row, op.Mul(_row(op, _column(op, self, k), j), rows[k]))
         rows.append(op.Div(row, _row(op, _column(op, self, j), j)))
     return op.Concat(*rows, axis=-2)
+
+
+def _words() -> Any:
+    """ONNX's operators."""
+    from onnxscript import opset18
+
+    return opset18
 
 
 def _column(op: Any, x: Any, j: int) -> Any:

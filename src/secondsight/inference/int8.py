@@ -112,7 +112,7 @@ def _ranges(path: Path, images: np.ndarray, folder: Path) -> Any:
             whole = len(images) // BATCH * BATCH  # the calibrator wants batches of one size
             self.batches = iter(track(np.split(images[:whole], whole // BATCH), "measuring ranges"))
 
-        def get_next(self) -> dict | None:
+        def get_next(self) -> Any:  # None after the last
             batch = next(self.batches, None)
             return None if batch is None else {"images": np.ascontiguousarray(batch)}
 

@@ -107,12 +107,14 @@ def _build(model: Embedder, name: str, device: torch.device, beside: str | Path 
 
 
 def _compiled(model: Embedder, device: torch.device) -> Callable[[Tensor], Tensor]:
+    from torch._dynamo.exc import BackendCompilerFailed
+
     compiled = torch.compile(model, dynamic=True)
 
     def run(images: Tensor) -> Tensor:
         try:
             return compiled(images.to(device))
-        except torch._dynamo.exc.BackendCompilerFailed as error:
+        except BackendCompilerFailed as error:
             raise ConfigError(
                 f"torch.compile fails here ({str(error).splitlines()[0]}); it needs a C++ compiler on a CPU: "
                 "--runtime onnx needs none"
@@ -216,7 +218,7 @@ def _providers(device: torch.device) -> list[str]:
 
     own = {"cuda": "CUDAExecutionProvider", "mps": "CoreMLExecutionProvider"}.get(device.type)
     there = onnxruntime.get_available_providers()
-    return [*([own] if own in there else []), "CPUExecutionProvider"]
+    return [*([own] if own is not None and own in there else []), "CPUExecutionProvider"]
 
 
 def _places(fingerprint: str, beside: str | Path | None) -> list[Path]:
