@@ -11,6 +11,7 @@ in all of them: neighbours are neighbours for a reason, as they are for trained 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import shutil
 import tempfile
@@ -168,18 +169,21 @@ def everything(place: Path, n: int, files: int) -> None:
     )
     rows.add_row("segments", "", str(len(list((made.path / segments.FOLDER).iterdir()))), "")
 
-    rate = unchanged(place, files)
+    rate, catalogue = unchanged(place, files)
     rows.add_row(
         f"update of {files:,} files, nothing changed",
         "",
         f"{rate:,.0f} files/s",
         verdict(rate / 50_000, 1, at_least=True),
     )
+    rows.add_row("bytes a picture in the catalogue", "", f"{catalogue:.0f}", "")
     console.print(rows)
 
 
-def unchanged(place: Path, files: int) -> float:
-    """Files a second of an update that finds nothing to do. Their items are written as ``add`` would write them."""
+def unchanged(place: Path, files: int) -> tuple[float, float]:
+    """Files a second of an update that finds nothing to do, and bytes a file in the catalogue.
+
+    Their items are written as ``add`` would write them."""
     from secondsight import index
     from secondsight.index import growth
     from secondsight.index.store import Change, Record
@@ -190,12 +194,14 @@ def unchanged(place: Path, files: int) -> float:
         for i in range(start, min(files, start + 1000)):
             (folder / f"{start:07d}" / f"IMG_{i:07d}.jpg").write_bytes(b"x")
     made = index.create(place / "u.index", dim=4)
-    root = growth.add_root(made.store, str(folder), "folder", False)
+    root = growth.add_root(made.store, str(folder), "folder", True)
     records = []
     for path in sorted(folder.rglob("*.jpg")):
         status = os.stat(path)
         name = str(path.relative_to(folder))
-        records.append(Record(root.id, name, None, status.st_size, status.st_mtime_ns, name.encode()))
+        digest = hashlib.blake2b(name.encode(), digest_size=16).digest()
+        label = path.parent.name
+        records.append(Record(root.id, name, label, status.st_size, status.st_mtime_ns, digest, 4000, 3000))
     made.store.commit(Change(records=records, vectors=np.ones((len(records), 4), np.float32) / 2))
     made.store.set_fact("calibrated", len(records))
     best = 0.0
@@ -204,7 +210,8 @@ def unchanged(place: Path, files: int) -> float:
         grown = made.update()
         best = max(best, files / (time.perf_counter() - start))
         assert grown.unchanged == files, grown
-    return best
+    made.close()
+    return best, (made.path / "index.sqlite").stat().st_size / files
 
 
 def codes(n: int) -> None:

@@ -112,6 +112,19 @@ def test_a_damaged_engine_is_noticed_and_built_again(made):
     assert index.open(made.path).info()["engine"]["structure"] == facts["structure"]
 
 
+def test_sixty_four_bytes_a_vector_keep_recall_at_1_on_the_labels(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 60, 4000)
+    vectors = unit(rng.standard_normal((60, 128))[labels] + 1.6 * rng.standard_normal((4000, 128)))
+    made = index.create(tmp_path / "b.index", dim=128)
+    made.add_vectors(vectors, labels=labels.astype(str).tolist())
+    facts = made.build(structure="bits", recall=0.99)
+    assert facts["bytes a vector"] <= 64
+    found = made.info()["engine"]["recall@1 on labels"]
+    assert 0.5 < found["exact"] < 1, "a task that can be failed"
+    assert found["engine"] >= 0.99 * found["exact"]
+
+
 def test_an_upload_is_resumed_repeated_and_followed_without_sending_anything_twice(tmp_path):
     pytest.importorskip("pymilvus")
     made = index.create(tmp_path / "u.index", dim=DIM)

@@ -17,6 +17,7 @@ PUBLIC = {
     "secondsight.losses": {"LOSSES", "build"},
     "secondsight.data": {"open"},
     "secondsight.evaluate": {"retrieval"},
+    "secondsight.index": {"Growth", "Hits", "Index", "Item", "create", "open"},
     "secondsight.explain": {"pair", "places", "Explanation", "Places", "codewords", "agreement"},
 }
 

@@ -144,9 +144,15 @@ def say_engine(console: Console, index: Index) -> None:
     console.print(f"searches: {engine['structure']} ({engine['factory']}): {engine['reason']}", soft_wrap=True)
     console.print(
         f"recall@{recall['k']} on {recall['queries']} vectors kept apart: {recall['mean']:.3f} on average, "
-        f"{recall['worst percentile']:.2f} in the worst percentile (asked for: {recall['goal']})",
+        f"{recall['worst percentile']:.2f} in the worst percentile (asked for: {recall['goal']})"
+        f"{_on_labels(engine)}",
         soft_wrap=True,
     )
+
+
+def _on_labels(engine: dict) -> str:
+    found = engine.get("recall@1 on labels")
+    return f"; Recall@1 on your labels {found['engine']:.3f}, by every vector {found['exact']:.3f}" if found else ""
 
 
 def _device(name: str | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ from secondsight.index.filters import Where, compiled
 from secondsight.index.hits import Hits
 from secondsight.index.milvus import Milvus
 from secondsight.index.rerank import FIRST, expanded, k_reciprocal
+from secondsight.index.scan import Root
 from secondsight.index.snapshot import Snapshot
 from secondsight.index.store import Store
 
@@ -42,14 +44,23 @@ class Engine(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """What a search needs of one generation."""
+
+    number: int | None  # of the engine
+    engine: Engine | None
+    exact: Exact  # of the items that the engine does not know, or of all
+    calibration: Calibration | None
+    roots: dict[int, Root]
+
+
 class Searcher:
     """Answers queries about a store; several threads may ask at once."""
 
     def __init__(self, store: Store):
         self.store = store
-        self._exact: Exact | None = None
-        self._engine: Engine | None = None
-        self._number: int | None = None
+        self._last: _Known | None = None
         self._lock = threading.Lock()
 
     def search(
@@ -101,7 +112,7 @@ class Searcher:
             return Best.empty(len(queries), 0)
         if allowed is not None and len(allowed) * snapshot.dim <= SCANNED:
             return scan(queries, count, snapshot, allowed)
-        engine, rest = self._engines(database, snapshot)
+        engine, rest = (known := self._known(database, snapshot)).engine, known.exact
         if engine is None:
             return rest.search(queries, count, allowed)
         if exact:
@@ -121,17 +132,29 @@ class Searcher:
             found.ids[short, : every.k] = every.ids
         return found
 
-    def _engines(self, database: sqlite3.Connection, snapshot: Snapshot) -> tuple[Engine | None, Exact]:
-        """The structure that the catalogue names, and what compares the items that came after it one by one."""
-        facts = fact(database, "engine", {})
+    def _known(self, database: sqlite3.Connection, snapshot: Snapshot) -> _Known:
+        """What a generation needs beside its vectors; read once for each."""
         with self._lock:
-            if facts.get("number") != self._number:
-                self._engine = _opened(facts, self.store)
-                self._number = facts.get("number")
-            first = 0 if self._engine is None else self._engine.last + 1
-            if self._exact is None or self._exact.snapshot is not snapshot or self._exact.first != first:
-                self._exact = (self._exact or Exact(snapshot)).refreshed(snapshot, first)
-            return self._engine, self._exact
+            if self._last is None or self._last.exact.snapshot is not snapshot:
+                self._last = self._read(database, snapshot)
+            return self._last
+
+    def _read(self, database: sqlite3.Connection, snapshot: Snapshot) -> _Known:
+        before, facts = self._last, fact(database, "engine", {})
+        if before is not None and before.number == facts.get("number"):
+            engine = before.engine
+        else:
+            engine = _opened(facts, self.store)
+        given = fact(database, "calibration")
+        roots = database.execute("SELECT id, spec, kind FROM roots").fetchall()
+        exact = Exact(snapshot) if before is None else before.exact
+        return _Known(
+            facts.get("number"),
+            engine,
+            exact.refreshed(snapshot, 0 if engine is None else engine.last + 1),
+            Calibration.from_dict(given) if given else None,
+            {number: Root(number, restored(spec) or "", kind, False) for number, spec, kind in roots},
+        )
 
     def neighbours(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Scores and ids (q, k) of the k best, and nothing else: for whoever asks about every item."""
@@ -158,27 +181,22 @@ class Searcher:
         full[:, : ids.shape[1]] = ids
         cosines = np.full((q, k), np.nan, np.float32)
         cosines[:, : ids.shape[1]] = np.where(ids >= 0, np.clip(scores, -1, 1), np.nan)
+        known = self._known(database, snapshot)
         paths, labels = np.full((q, k), None, object), np.full((q, k), None, object)
-        bases = {
-            number: (restored(spec), kind)
-            for number, spec, kind in database.execute("SELECT id, spec, kind FROM roots")
-        }
-        for number in np.unique(full[full >= 0]).tolist():
-            root, path, label = database.execute(
-                "SELECT root, path, label FROM items WHERE id = ?", (number,)
-            ).fetchone()
-            there = full == number
-            paths[there] = _place(bases, root, restored(path))
-            labels[there] = restored(label)
-        given = fact(database, "calibration")
-        known = None if not given else Calibration.from_dict(given)
-        chance = np.full((q, k), np.nan, np.float32) if known is None else known(cosines)
-        matches = (full >= 0) & (True if known is None else np.nan_to_num(cosines, nan=-2.0) >= known.cut)
+        rows = _rows(database, full[full >= 0])
+        for place in np.argwhere(full >= 0):
+            root, path, label = rows[int(full[tuple(place)])]
+            name = restored(path)
+            paths[tuple(place)] = name if root is None or name is None else known.roots[root].file(name)
+            labels[tuple(place)] = restored(label)
+        meaning = known.calibration
+        chance = np.full((q, k), np.nan, np.float32) if meaning is None else meaning(cosines)
+        matches = (full >= 0) & (True if meaning is None else np.nan_to_num(cosines, nan=-2.0) >= meaning.cut)
         why = tuple(
             _why(int((row >= 0).sum()), k, count, len(gone), where, len(snapshot))
             for row, gone in zip(full, out, strict=True)
         )
-        return Hits(full, cosines, paths, labels, chance, matches, why, "" if known is None else known.meaning)
+        return Hits(full, cosines, paths, labels, chance, matches, why, "" if meaning is None else meaning.meaning)
 
 
 def _opened(facts: dict[str, Any], store: Store) -> Engine | None:
@@ -205,13 +223,15 @@ def _reciprocal(
     return scores[:, :k], ids[:, :k]
 
 
-def _place(bases: dict, root: int | None, path: str | None) -> str | None:
-    from secondsight.index.scan import Root
-
-    if root is None or path is None:
-        return path
-    spec, kind = bases[root]
-    return Root(root, spec, kind, False).file(path)
+def _rows(database: sqlite3.Connection, ids: np.ndarray) -> dict[int, tuple]:
+    """root, path and label of items."""
+    found, wanted = {}, np.unique(ids).tolist()
+    for start in range(0, len(wanted), 500):
+        some = wanted[start : start + 500]
+        marks = ",".join("?" * len(some))
+        for number, *row in database.execute(f"SELECT id, root, path, label FROM items WHERE id IN ({marks})", some):
+            found[number] = tuple(row)
+    return found
 
 
 def _why(found: int, k: int, count: int, left_out: int, where: Where | None, total: int) -> str:

@@ -39,6 +39,9 @@ def build(
         facts: dict[str, Any] = {"structure": chosen.name, "reason": chosen.reason}
         if chosen.name != "exact" and len(snapshot):
             made = approximate.build(snapshot, chosen, recall=wanted.get("recall", RECALL), say=say)
+            with store.catalogue.reading() as database:
+                labels = dict(database.execute("SELECT id, label FROM items WHERE label IS NOT NULL"))
+            made.facts["recall@1 on labels"] = approximate.on_labels(made, snapshot, labels)
             folder = f"{approximate.FOLDER}/{number:06d}"
             approximate.save(made, store.folder / folder)
             facts = {**made.facts, "folder": folder}

@@ -52,6 +52,8 @@ def _engine(facts: dict[str, Any], snapshot: Snapshot) -> dict[str, Any]:
         return {"structure": "exact", "recall": 1.0, "bytes a vector": snapshot.dim * 2}
     later = int((snapshot.ids > facts["last"]).sum())
     shown = {key: facts[key] for key in ("structure", "factory", "reason", "recall", "bytes a vector", "effort")}
+    if facts.get("recall@1 on labels"):
+        shown["recall@1 on labels"] = facts["recall@1 on labels"]
     shown |= {"address": facts["address"]} if "address" in facts else {}
     return shown | {"candidates a hit": facts["candidates"], "added since, compared one by one": later}
 
