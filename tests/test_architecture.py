@@ -11,7 +11,18 @@ import secondsight
 
 SOURCE = Path(secondsight.__file__).parent
 
-FOUNDATION = {"errors", "extras", "files", "memory", "progress", "shipped", "strict_toml", "terminal", "version"}
+FOUNDATION = {
+    "errors",
+    "extras",
+    "files",
+    "memory",
+    "progress",
+    "shipped",
+    "strict_toml",
+    "templates",
+    "terminal",
+    "version",
+}
 """Small modules that every room may use; they use each other only."""
 
 ROOMS = {
