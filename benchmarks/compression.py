@@ -87,7 +87,8 @@ def main() -> None:
         console.print("needs trained models, see --help")
         return
     keep_freed()
-    pairs = [(run, run.with_name(f"jcf-32-8-{run.name[7:]}")) for run in options.comparison.glob("runs/jcf-32-[0-9]")]
+    runs = options.comparison.glob("runs/poolings/jcf-32-f*")
+    pairs = [(run, run.with_name(run.name.replace("jcf-32-", "jcf-32-8-"))) for run in runs]
     pairs = sorted(pair for pair in pairs if pair[1].exists())
     if not pairs:
         raise SystemExit(f"no runs of jcf-32 and jcf-32-8 in {options.comparison}")

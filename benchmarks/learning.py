@@ -14,10 +14,11 @@ from collections import defaultdict
 from pathlib import Path
 
 from measure import console, table, verdict
+from secondsight import shipped
 from secondsight.extras import require
 from secondsight.losses import LOSSES
 from secondsight.memory import keep_freed
-from secondsight.train import recipe_file, shipped_recipes, train
+from secondsight.train import recipe_file, train
 from secondsight.train.run_directory import read_metrics
 
 OPTIONS = {
@@ -50,7 +51,7 @@ def emoji_table(path: Path, classes: int) -> Path:
 
 def history(words: list[str], out: Path) -> list[float]:
     """Recall@1 on the held-out classes in per cent, first before training, then as it goes on."""
-    train(recipe_file.read(shipped_recipes.find("quick-frozen"), words), out, quiet=True)
+    train(recipe_file.read(shipped.find("quick-frozen"), words), out, quiet=True)
     return [100 * row["recall@1"] for row in read_metrics(out / "metrics.jsonl") if row["kind"] == "validation"]
 
 

@@ -23,11 +23,12 @@ import torch
 from torch import Tensor
 
 from measure import console, table
+from secondsight import shipped
 from secondsight.data.loading.batches import BatchLoader
 from secondsight.data.loading.samplers import Sequential
 from secondsight.memory import keep_freed
 from secondsight.progress import track
-from secondsight.train import inputs, recipe_file, shipped_recipes
+from secondsight.train import inputs, recipe_file
 from secondsight.train.assembly import build_model
 from secondsight.train.sets import Sets, open_sets
 
@@ -83,7 +84,7 @@ def features(data: str, weights: str | None) -> tuple[Tensor, Tensor]:
     """VGG16's local features of every second held-out class, and the labels."""
     words = [f"data.path={data}", "model.freeze=all", "validation.share=0.5"]
     recipe = recipe_file.read(
-        shipped_recipes.find("cub-vgg16-jcf-32-8"), words + ([f"model.weights={weights}"] if weights else [])
+        shipped.find("cub-vgg16-jcf-32-8"), words + ([f"model.weights={weights}"] if weights else [])
     )
     sets = open_sets(recipe)
     assert sets.validation is not None

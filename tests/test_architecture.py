@@ -11,7 +11,18 @@ import secondsight
 
 SOURCE = Path(secondsight.__file__).parent
 
-FOUNDATION = {"errors", "extras", "files", "memory", "progress", "strict_toml", "terminal", "version"}
+FOUNDATION = {
+    "errors",
+    "extras",
+    "files",
+    "memory",
+    "progress",
+    "shipped",
+    "strict_toml",
+    "templates",
+    "terminal",
+    "version",
+}
 """Small modules that every room may use; they use each other only."""
 
 ROOMS = {
@@ -28,8 +39,7 @@ ROOMS = {
     "export": {"inference", "model", "data", "evaluate"},
     "train": {"model", "data", "losses", "evaluate", "embed", "backbones", "pooling", "functional"},
     "compress": {"model", "pooling", "functional", "data", "embed", "evaluate"},
-    "comparison": {"pooling", "model", "train"},
-    "reproduce": {"model", "train", "evaluate"},
+    "reproduce": {"pooling", "model", "train", "evaluate"},
     "demo": {"model", "train"},
     "fit": {"model", "data", "embed"},
     "index": {"model", "data", "embed", "explain"},

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from secondsight.cli.main import app
 from secondsight.errors import ConfigError, DataError, UnknownName
 from secondsight.evaluate import retrieval
-from secondsight.evaluate.drawing import nice_ticks
+from secondsight.evaluate.charts import nice_ticks
 from secondsight.evaluate.examples import confusions, instructive
-from secondsight.evaluate.page import page
+from secondsight.evaluate.report_page import page
 from secondsight.evaluate.survey import nearest, survey
 
 VOID = {"meta", "img", "br", "wbr", "path", "circle", "rect"}

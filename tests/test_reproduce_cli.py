@@ -14,10 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 import train_tiny
+from secondsight import files
 from secondsight.cli.main import app
 from secondsight.errors import ConfigError, DataError
 from secondsight.reproduce import lines
-from secondsight.reproduce.running import claimed
 from secondsight.train import recipe_file, validation
 
 run = CliRunner().invoke
@@ -115,7 +115,7 @@ def test_a_table_is_run_once_and_then_a_page(table, digits):
     )
     assert made.exit_code == 0, made.output
     assert "| average |" in (table.parent / "p.md").read_text()
-    assert (table.parent / "p" / "table.svg").is_file()
+    assert (table.parent / "p.svg").is_file()
 
 
 def test_a_line_that_is_no_longer_the_tables_is_run_again(table, digits):
@@ -212,8 +212,7 @@ def test_a_run_that_fails_is_told_and_passed_over(table, digits):
 
 
 def test_a_run_that_another_process_is_at_is_left_to_it(table, digits):
-    with claimed(table.parent / "work" / "table" / "average-f0-s0") as mine:
-        assert mine
+    with files.locked(table.parent / "work" / "table" / ".average-f0-s0.lock"):
         done = run(app, arguments(table, digits, "--folds", "0"))
     assert done.exit_code == 0, done.output
     assert "average, fold 0, seed 0: another process is at it" in done.output

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
 from secondsight.errors import ConfigError
-from secondsight.reproduce import drawing, lines, page, tables
+from secondsight.reproduce import cost_plot, lines, results_page, tables
 from secondsight.reproduce.lines import Line
-from secondsight.reproduce.summary import summarise
+from secondsight.reproduce.row_summary import summarise
 
 TABLE = """# Which is best
 #
@@ -74,6 +75,14 @@ def line(table, row: str, fold: int, seed: int, recall: float, **changes) -> Lin
     return replace(made, **changes)
 
 
+def paged(table, known: lines.Sorted) -> str:
+    return results_page.page([(table, known)], {table.name: "plot.svg"}, command="make it")
+
+
+def written(table, path: Path, results: Path) -> list[Path]:
+    return results_page.write(path, [table], results, command="make it")
+
+
 def whole(table, row: str, *recalls: float) -> list[Line]:
     where = [(0, 0), (1, 0), (0, 1), (1, 1)]
     return [line(table, row, *cell, recall) for cell, recall in zip(where, recalls, strict=False)]
@@ -111,7 +120,7 @@ def test_the_spread_within_a_fold_does_not_see_that_folds_differ(table, results)
 
 def test_the_page_says_figures_gaps_and_defeats(table, results, tmp_path):
     defeated = [replace(r, warnings=["it is collapsing: step 3; try this"]) for r in whole(table, "jcf-16", 0.3, 0.3)]
-    text = page.page([(table, lines.sort(table, [*results, *defeated]))])
+    text = paged(table, lines.sort(table, [*results, *defeated]))
     cells = [c.strip() for c in next(t for t in text.splitlines() if t.startswith("| jcf-4")).split("|")[1:-1]]
     assert cells == [
         *("jcf-4", "**57.5 ± 6.5**", "**67.5 ± 6.5**", "**28.8 ± 3.2**", "10.0 ± 0.0", "+2.5 ± 1.3"),
@@ -129,14 +138,24 @@ def test_the_page_says_figures_gaps_and_defeats(table, results, tmp_path):
 
 
 def test_a_row_without_runs_stays_in_the_table_and_a_table_without_any_is_named(table, results):
-    text = page.page([(table, lines.sort(table, results))])
+    text = paged(table, lines.sort(table, results))
     assert "| jcf-16 | – | – |" in text
     assert "none of 4 |" in text
-    firsts = page.page([(table, lines.sort(table, [r for r in results if r.seed == 0]))])
+    firsts = paged(table, lines.sort(table, [r for r in results if r.seed == 0]))
     assert "runs: fold 0 seed 0, fold 1 seed 0 (`jcf-16`); fold 0 seed 1, fold 1 seed 1 (all rows)." in firsts
-    empty = page.page([(table, lines.sort(table, []))])
+    empty = paged(table, lines.sort(table, []))
     assert "There is not one result" in empty
     assert "- `mine`: Which is best" in empty
+
+
+def test_a_figure_that_is_newer_than_most_runs_waits_until_half_of_the_rows_have_it(table, results):
+    def with_mrr(found: Line) -> Line:
+        return replace(found, last={**found.last, "mrr": 0.9})
+
+    newer = [with_mrr(r) if r.row == "average" or r.key == ("jcf-4", 0, 0) else r for r in results]
+    assert "mrr" not in paged(table, lines.sort(table, newer)), "one whole row of three has it"
+    newer = [with_mrr(r) if r.row != "jcf-8" else r for r in results]
+    assert "| MAP@R | mrr |" in paged(table, lines.sort(table, newer))
 
 
 def test_a_line_of_another_recipe_is_stale_and_one_that_lacks_a_new_key_is_not(table, results):
@@ -153,9 +172,9 @@ def test_a_line_of_another_recipe_is_stale_and_one_that_lacks_a_new_key_is_not(t
         (options, "model.pooling_options.start (None → 'square')"),
     ]
     assert known.strangers == (stranger,)
-    text = page.section(table, known)
+    text = results_page.section(table, known, "plot.svg")
     assert "**Out of date, not shown:** 2 runs" in text
-    assert "1 runs of rows that the table no longer has (gone)" in text
+    assert "1 runs of rows that the table does not have (gone)" in text
 
 
 def test_the_last_line_of_a_run_counts_and_a_torn_one_is_passed_over(table, results, tmp_path):
@@ -175,23 +194,23 @@ def test_the_last_line_of_a_run_counts_and_a_torn_one_is_passed_over(table, resu
 def test_writing_twice_gives_the_same_bytes(table, results, tmp_path):
     for result in results:
         lines.add(tmp_path / "results" / "mine.jsonl", result)
-    written = page.write(tmp_path / "docs" / "results.md", [table], tmp_path / "results")
-    assert [path.name for path in written] == ["results.md", "mine.svg"]
-    before = [path.read_bytes() for path in written]
+    files = written(table, tmp_path / "docs" / "results.md", tmp_path / "results")
+    assert [path.name for path in files] == ["results.md", "results.svg"]
+    before = [path.read_bytes() for path in files]
     assert b"</svg>" in before[1]
-    assert b"(results/mine.svg)" in before[0]
-    page.write(tmp_path / "docs" / "results.md", [table], tmp_path / "results")
-    assert [path.read_bytes() for path in written] == before
+    assert b"(results.svg)" in before[0]
+    written(table, tmp_path / "docs" / "results.md", tmp_path / "results")
+    assert [path.read_bytes() for path in files] == before
 
 
 def test_a_row_that_lacks_runs_is_neither_the_best_nor_in_the_plot(table, results, tmp_path):
     easy = [line(table, "jcf-16", 0, 0, 0.99)]
     for result in [*results, *easy]:
         lines.add(tmp_path / "results" / "mine.jsonl", result)
-    text, plot = (p.read_text() for p in page.write(tmp_path / "results.md", [table], tmp_path / "results"))
+    text, plot = (p.read_text() for p in written(table, tmp_path / "results.md", tmp_path / "results"))
     assert "| jcf-16 | 99.0 |" in text
     assert "| jcf-4 | **57.5 ± 6.5** |" in text
-    alone = page.page([(table, lines.sort(table, [r for r in results if r.row == "average" or r.seed == 0]))])
+    alone = paged(table, lines.sort(table, [r for r in results if r.row == "average" or r.seed == 0]))
     assert "| average | 55.0 ± 5.8 |" in alone, "the only row with all runs is the best of nothing"
     drawn = [name for name in ("average", "jcf-4", "jcf-8", "jcf-16") if f"<!-- {name} -->" in plot]
     assert drawn == ["average", "jcf-4", "jcf-8"], "jcf-8 lacks a seed, jcf-16 a fold"
@@ -204,10 +223,10 @@ def test_the_plot_keeps_the_fold_that_rows_have_until_half_of_them_have_the_next
     for number, found in enumerate([[*first, *begun], results]):
         for result in found:
             lines.add(tmp_path / str(number) / "mine.jsonl", result)
-    text, plot = (p.read_text() for p in page.write(tmp_path / "0.md", [table], tmp_path / "0"))
+    text, plot = (p.read_text() for p in written(table, tmp_path / "0.md", tmp_path / "0"))
     assert all(f"<!-- {name} -->" in plot for name in ("average", "jcf-4", "jcf-8"))
     assert "A point is the mean of fold 0." in text
-    text = page.write(tmp_path / "1.md", [table], tmp_path / "1")[0].read_text()
+    text = written(table, tmp_path / "1.md", tmp_path / "1")[0].read_text()
     assert "A point is the mean of the means of folds 0, 1." in text
 
 
@@ -219,12 +238,12 @@ def test_names_in_the_plot_do_not_cover_each_other():
     axis = figure.subplots()
     names = [axis.annotate(f"jcf-{n}", (0.5, 0.5), (5, 3), textcoords="offset points") for n in (4, 16, 32)]
     figure.draw_without_rendering()
-    drawing._set_apart(axis, names)
+    cost_plot._set_apart(axis, names)
     figure.draw_without_rendering()
     boxes = [name.get_window_extent() for name in names]
     assert names[0].xyann == (5, 3), "the first stays where it is"
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
     low = [axis.annotate("a long name " * 3, (0.1, 0.5), (5, 3), textcoords="offset points") for _ in range(2)]
-    drawing._set_apart(axis, low)
+    cost_plot._set_apart(axis, low)
     figure.draw_without_rendering()
     assert min(name.get_window_extent().x0 for name in low) >= axis.get_window_extent().x0, "the axis stays clear"

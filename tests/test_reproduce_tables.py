@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from secondsight import backbones, losses, pooling
+from secondsight import backbones, losses, pooling, shipped
 from secondsight.errors import ConfigError, UnknownName
 from secondsight.losses import LOSSES
 from secondsight.reproduce import tables
-from secondsight.reproduce.running import plan
-from secondsight.train import recipe_file, shipped_recipes
+from secondsight.reproduce.plan import plan
+from secondsight.train import recipe_file
 
-SHIPPED = sorted(tables.shipped_tables())
+SHIPPED = sorted(shipped.files(shipped.TABLES))
 
 
 def written(tmp_path, text: str):
@@ -61,7 +61,7 @@ def test_rows_are_those_written_out_and_every_combination_of_the_axes(tmp_path):
     recipe = wide.recipe(fold=1, seed=3)
     assert (recipe.loss.name, recipe.loss.options, recipe.model.dim) == ("triplet", {"margin": 0.5}, 128)
     assert (recipe.validation.fold, recipe.train.seed, recipe.train.epochs) == (1, 3, 2)
-    shipped_one = recipe_file.read(shipped_recipes.find("quick-frozen"))
+    shipped_one = recipe_file.read(shipped.find("quick-frozen"))
     assert recipe.model.pooling_options == shipped_one.model.pooling_options != {}, "the shipped recipe's own"
     assert plain.recipe(fold=0, seed=0).model.pooling_options == {}, "replaced as a whole"
     assert plain.recipe(fold=0, seed=0).train.epochs == 7, "a row has the last word"
@@ -116,12 +116,12 @@ def test_a_table_without_rows_and_an_unknown_name_are_errors(tmp_path):
     with pytest.raises(ConfigError, match="has no rows"):
         tables.read(written(tmp_path, 'recipe = "quick-frozen"'))
     with pytest.raises(UnknownName, match="did you mean 'ablation'"):
-        tables.find("ablations")
+        shipped.find("ablations", shipped.TABLES)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_row_of_a_shipped_table_can_be_built(name):
-    table = tables.read(tables.find(name))
+    table = tables.read(shipped.find(name, shipped.TABLES))
     assert table.title
     for row in table.rows:
         m = (recipe := row.recipe(fold=0, seed=0)).model
@@ -133,7 +133,7 @@ def test_every_row_of_a_shipped_table_can_be_built(name):
 
 
 def test_the_ablation_has_the_papers_twelve_columns_each_literal_and_ours():
-    table = tables.read(tables.find("ablation"))
+    table = tables.read(shipped.find("ablation", shipped.TABLES))
     layers = list(dict.fromkeys(row.cells[0] for row in table.rows))
     assert layers == [
         *("average", "bp", "bp-4", "jcf", "jcf-4", "jcf-16-4", "jcf-16-8", "jcf-16-16"),
@@ -152,7 +152,7 @@ def test_the_ablation_has_the_papers_twelve_columns_each_literal_and_ours():
 
 
 def test_the_method_table_has_every_loss_with_both_poolings_under_one_budget():
-    table = tables.read(tables.find("methods"))
+    table = tables.read(shipped.find("methods", shipped.TABLES))
     assert {row.cells for row in table.rows} == {(loss, p) for loss in LOSSES for p in ("average", "jcf-32-8")}
     recipes = {row.cells: row.recipe(fold=0, seed=0) for row in table.rows}
     assert (
@@ -164,5 +164,9 @@ def test_the_method_table_has_every_loss_with_both_poolings_under_one_budget():
 
 @pytest.mark.parametrize("name", ["headline", "headline-lite0", "headline-frozen"])
 def test_headline_rows_have_two_folds_and_three_seeds(name):
-    full = [row.name for row in tables.read(tables.find(name)).rows if (row.folds, row.seeds) == ((0, 1), (0, 1, 2))]
+    full = [
+        row.name
+        for row in tables.read(shipped.find(name, shipped.TABLES)).rows
+        if (row.folds, row.seeds) == ((0, 1), (0, 1, 2))
+    ]
     assert {"average", "jcf-32", "jcf-32-8"} <= {row.split(",")[0] for row in full}

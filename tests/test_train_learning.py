@@ -11,13 +11,13 @@ from safetensors.torch import load_file
 
 import secondsight
 import train_tiny
-from secondsight import data, losses
+from secondsight import data, losses, shipped
 from secondsight.data.loading.loader import read_image
 from secondsight.data.loading.transforms import Resize
 from secondsight.embed import embed
 from secondsight.losses import LOSSES
 from secondsight.model import Embedder
-from secondsight.train import checkpoint, optimisers, recipe_file, shipped_recipes, train
+from secondsight.train import checkpoint, optimisers, recipe_file, train
 from secondsight.train.assembly import assemble, build_model, make_fabric
 from secondsight.train.ema import EMA
 from secondsight.train.loop import Loop
@@ -244,7 +244,7 @@ def test_fine_tuning_beats_the_untrained_backbone_on_classes_it_never_saw(tmp_pa
     words += ["data.transform=resize", "loss.name=triplet", "model.freeze=blocks4", "optimizer.lr=3e-4"]
     words += ["model.dim=64", "model.reduce=64", "model.pooling=jcf-8-4", "train.epochs=8", "schedule.warmup=0.5"]
     words += ["optimizer.head_lr=5e-4", "optimizer.end_lr=none"]
-    recipe = recipe_file.read(shipped_recipes.find("quick-frozen"), [*words, "train.checkpoint_every=10000"])
+    recipe = recipe_file.read(shipped.find("quick-frozen"), [*words, "train.checkpoint_every=10000"])
     still = ["optimizer.lr=0.0", "optimizer.head_lr=0.0", "train.epochs=1"]
     untrained = train(recipe_file.make(recipe.model_dump(), still), tmp_path / "untrained", quiet=True)
     trained = train(recipe, tmp_path / "trained", quiet=True)

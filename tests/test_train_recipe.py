@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from secondsight import shipped
 from secondsight.errors import ConfigError, UnknownName
-from secondsight.train import assembly, recipe_file, schedule, shipped_recipes
+from secondsight.train import assembly, recipe_file, schedule
 from secondsight.train.recipe import Recipe, ScheduleSection
 
 
@@ -82,20 +83,20 @@ def test_recipes_are_frozen():
         Recipe().train.epochs = 3  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("name", sorted(shipped_recipes.recipes()))
+@pytest.mark.parametrize("name", sorted(shipped.files()))
 def test_every_shipped_recipe_is_valid_and_says_what_it_is(name):
-    file = shipped_recipes.find(name)
+    file = shipped.find(name)
     recipe_file.read(file)
-    assert 20 < len(shipped_recipes.describe(file)) < 120
-    assert shipped_recipes.find(str(file)) == file
-    assert shipped_recipes.find(f"{name}.toml") == file
+    assert 20 < len(shipped.describe(file)) < 120
+    assert shipped.find(str(file)) == file
+    assert shipped.find(f"{name}.toml") == file
     recipe = recipe_file.read(file, ["model.weights=random"])
     model, _ = assembly.build_model(recipe, classes=100)  # its names are known: backbone, stage, pooling, options
     assert model.dim == 512
 
 
 def test_the_papers_recipe_is_the_papers():
-    recipe = recipe_file.read(shipped_recipes.find("paper-cub"))
+    recipe = recipe_file.read(shipped.find("paper-cub"))
     assert (recipe.model.backbone, recipe.model.norm_exponent, recipe.data.transform) == ("vgg16", 1.0, "resize")
     assert recipe.model.pooling_options == {"scale": 1.0, "learn_scale": False}
     assert (recipe.optimizer.name, recipe.optimizer.lr, recipe.batch) == ("sgd", 1e-5, 64)
@@ -104,7 +105,7 @@ def test_the_papers_recipe_is_the_papers():
 
 def test_an_unknown_recipe_names_the_nearest():
     with pytest.raises(UnknownName, match="did you mean 'photos'"):
-        shipped_recipes.find("photo")
+        shipped.find("photo")
 
 
 def test_listing_recipes_does_not_load_torch():

@@ -61,6 +61,11 @@ class MissingExtra(SecondsightError, ImportError):
     """An optional dependency that is not installed."""
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line; its type where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
 def nearest(name: str, valid: Iterable[str]) -> str | None:
     """The valid name that looks most like ``name``, or None when nothing is close."""
     close = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)

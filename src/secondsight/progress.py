@@ -12,6 +12,16 @@ from secondsight.terminal import console
 T = TypeVar("T")
 
 
+def duration(seconds: float) -> str:
+    """
+    >>> duration(5), duration(150), duration(9000)
+    ('5 s', '2.5 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def bar(*, unit: str = "") -> Progress:
     """A rich ``Progress`` with our columns; use it as a context manager and add tasks to it."""
     terminal = console(stderr=True)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from secondsight.backbones.adapted import Adapted
 from secondsight.backbones.preprocessing import Preprocessing
-from secondsight.errors import ConfigError, UnknownName, WeightsError
+from secondsight.errors import ConfigError, UnknownName, WeightsError, first_line
 from secondsight.extras import require
 
 CLASS_TOKEN = ("out", "beside")
@@ -43,7 +43,7 @@ def from_hf(
             network = transformers.AutoModel.from_config(config)
     except (OSError, ValueError) as error:
         raise WeightsError(
-            f"hf:{model} cannot be loaded: {_first_line(error)} (without a network, download the model elsewhere and "
+            f"hf:{model} cannot be loaded: {first_line(error)} (without a network, download the model elsewhere and "
             "pass its directory as hf:DIRECTORY)"
         ) from error
     network = getattr(network, "vision_model", network)  # CLIP and its kin: the tower that sees
@@ -110,7 +110,7 @@ def _preprocessing(model: str) -> Preprocessing:
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"hf:{model} has no preprocessor_config.json within reach, so its mean and std are unknown; pass "
-            f"preprocessing= ({_first_line(error)})"
+            f"preprocessing= ({first_line(error)})"
         ) from error
     normalised = told.get("do_normalize", True)
     return Preprocessing(
@@ -126,7 +126,3 @@ def _size(told: Any) -> int:
     if isinstance(told, dict):
         told = told.get("height") or told.get("shortest_edge")
     return int(told or 224)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

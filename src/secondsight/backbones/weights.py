@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from secondsight.backbones.backbone import Backbone
-from secondsight.errors import ConfigError, WeightsError
+from secondsight.errors import ConfigError, WeightsError, first_line
 from secondsight.extras import require
 
 PACKAGES = {
@@ -112,10 +112,10 @@ def _read_torch(path: Path) -> object:
     except pickle.UnpicklingError as error:
         raise WeightsError(
             f"{path} holds more than plain weights, and loading that could run code, so nothing was loaded; save its "
-            f"state_dict alone, or as safetensors ({_first_line(error)})"
+            f"state_dict alone, or as safetensors ({first_line(error)})"
         ) from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise WeightsError(f"{path} is not a whole torch file: {_first_line(error)}") from error
+        raise WeightsError(f"{path} is not a whole torch file: {first_line(error)}") from error
 
 
 def _plain(content: object, path: Path) -> dict[str, Tensor]:
@@ -155,7 +155,7 @@ def _downloaded(source: str) -> Path:
     except Exception as error:  # the hub's errors, and those of three network libraries below it
         raise WeightsError(
             f"cannot fetch {name!r} of {owner}/{repository} from the hub, and it is not in the local cache; download "
-            f"it where there is a network and pass weights=PATH, or weights=None for random ones ({_first_line(error)})"
+            f"it where there is a network and pass weights=PATH, or weights=None for random ones ({first_line(error)})"
         ) from error
 
 
@@ -167,7 +167,3 @@ def _some(names: Iterable[str], *, limit: int = 30) -> str:
     listed = list(names)
     more = f", … and {len(listed) - limit} more" if len(listed) > limit else ""
     return ", ".join(listed[:limit]) + more
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from pathlib import Path
 
 import typer
 from rich import box
 from rich.table import Table
 
-from secondsight import terminal
+from secondsight import files, terminal
 
 
 def poolings(
@@ -18,23 +20,13 @@ def poolings(
     reduce: int = typer.Option(256, min=1, help="Channels after the reduction, which most poolings work on."),
     dim: int = typer.Option(512, min=1, help="Numbers per image."),
     locations: int = typer.Option(49, min=1, help="Local features per image: 49 = 7×7, 196 = 14×14."),
-    compare: str = typer.Option(
-        None, metavar="DATA", help="Train every pooling briefly on these images and compare them."
-    ),
-    only: list[str] = typer.Option(
-        None, help="With --compare: a pooling to include; may be given often. Default: all."
-    ),
+    compare: str = typer.Option(None, metavar="DATA", help="Train every pooling on these images and compare them."),
+    only: list[str] = typer.Option([], help="With --compare: a pooling to include; may be given often. Default: all."),
     backbone: str = typer.Option("efficientnet-lite0", help="With --compare: whose frozen features."),
-    weights: str = typer.Option("default", help="With --compare: the backbone's weights, a file or 'default'."),
+    weights: str = typer.Option("default", help="With --compare: the backbone's: a file, 'default' or 'random'."),
     epochs: int = typer.Option(3, min=1, help="With --compare: the budget of every pooling."),
-    lr: float = typer.Option(1e-3, help="With --compare: the learning rate of every pooling."),
     seeds: int = typer.Option(1, min=1, help="With --compare: runs of every pooling."),
-    fold: int = typer.Option(
-        0, min=0, help="With --compare: which classes are held out; 0 = the last half, 1 = the first."
-    ),
-    out: Path = typer.Option(
-        Path("runs/poolings"), help="With --compare: where results go; what is there is not run again."
-    ),
+    out: Path = typer.Option(Path("runs/poolings"), help="With --compare: where results and models go."),
 ) -> None:
     """List the poolings: parameters, output size and GFLOPs per image. Or [bold]--compare[/] them on your images.
 
@@ -43,13 +35,15 @@ def poolings(
     those of the paper's ablation table (ResNet-50). [bold]ista[/] is our reading of an abstract: more of its paper
     could not be had.
 
-    [bold]--compare DATA[/] trains every pooling on the same frozen features with the same budget, judges it on held-out
-    classes, and writes results.jsonl, table.md and plot.svg to [bold]--out[/]. It goes on where it was stopped.
+    [bold]secondsight poolings --compare ./photos[/] is the table [bold]poolings[/] of [bold]secondsight reproduce[/] on
+    your images: every pooling learns on the same frozen features with the same budget and is judged on other classes.
+    poolings.jsonl, compared.md and compared.svg are written to [bold]--out[/]; it goes on where it was stopped.
     """
     if compare is not None:
-        _compare(
-            compare, only, out, seeds, backbone=backbone, weights=weights, epochs=epochs, lr=lr, dim=dim, fold=fold
-        )
+        model = {"backbone": backbone, "dim": dim} | ({} if Path(weights).is_file() else {"weights": weights})
+        changes = {"model": model, "train": {"epochs": epochs}, "validation": {"every": epochs}}
+        given = {backbone: weights} if Path(weights).is_file() else {}
+        _compare(compare, only, changes, given, range(seeds), out)
         return
     from secondsight.pooling.listing import listing  # loads torch: here, not at `secondsight --help`
 
@@ -84,31 +78,31 @@ def poolings(
     )
 
 
-def _compare(data: str, only: list[str] | None, out: Path, seeds: int, **budget) -> None:
-    from secondsight import comparison, files
-    from secondsight.pooling.listing import names
+def _compare(
+    data: str, only: list[str], changes: dict[str, dict], weights: dict[str, str], seeds: range, out: Path
+) -> None:
+    from secondsight.cli.reproduce import make, write_page
+    from secondsight.reproduce import lines
+    from secondsight.reproduce.plan import plan
+    from secondsight.reproduce.pooling_table import pooling_table
+    from secondsight.reproduce.row_summary import summarise
+    from secondsight.reproduce.runner import Places, placed
+    from secondsight.train.sets import adapted
 
-    chosen = only or [some[-1] for some in names().values()] + ["jcf", "jcf-32"]
-    console = terminal.console(stderr=True)
-
-    def say(words: str) -> None:
-        console.print(words, markup=False, highlight=False, soft_wrap=True)
-
+    command = f"secondsight {shlex.join(sys.argv[1:])}"
     files.check_writable(out)
-    entries, given = comparison.entries(chosen), comparison.Budget(data=data, **budget)
-    try:
-        outcomes = comparison.compare(entries, given, out, seeds=seeds, say=say)
-    except KeyboardInterrupt:
-        say(f"stopped, and nothing in {out} is lost; the same command goes on from there")
-        raise typer.Exit(130) from None
-    comparison.plot(outcomes, out / comparison.PLOT)
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    for heading in ("pooling", "R@1", "±", "untrained", "params", "GFLOPs", "native"):
-        table.add_column(heading, justify="left" if heading == "pooling" else "right")
-    for row in comparison.summary(outcomes):
-        spread = "" if row["spread"] is None else f"{row['spread']:.1f}"
-        start = "" if row["untrained"] is None else f"{row['untrained']:.1f}"
-        cost = (f"{row['parameters'] / 1e6:.1f}M", f"{row['gflops']:.2f}", f"{row['native']:,}")
-        table.add_row(row["title"], f"{row['recall']:.1f}", spread, start, *cost)
-    terminal.console().print(table)
-    console.print(f"[dim]{terminal.marked(out / comparison.RESULTS)}, {comparison.TABLE}, {comparison.PLOT}[/]")
+    places = Places(data=data, weights=weights, out=out, work=out / "runs", keep_models=True)
+    first = placed(pooling_table(only[:1], changes=changes).rows[0].recipe(fold=0, seed=0), places)
+    batches = adapted(first, ["validation.share"], say=terminal.console(stderr=True, highlight=False).print).train
+    changes["train"] |= batches.model_dump(include={"classes_per_batch", "images_per_class"})
+    table = pooling_table(only, seeds=seeds, changes=changes, command=command)
+    make(table, plan(table), places)
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    for heading in ("pooling", "R@1", "untrained", "params", "GFLOPs", "native"):
+        shown.add_column(heading, justify="left" if heading == "pooling" else "right")
+    found = summarise(table, lines.sort(table, lines.read(lines.path_of(table.name, out))).fresh)
+    for row in sorted(found, key=lambda row: -row.last["recall@1"].value):
+        costs = (f"{row.parameters / 1e6:.1f}M", f"{row.gflops:.2f}", f"{row.native:,}")
+        shown.add_row(row.row.name, str(row.last["recall@1"]), str(row.untrained), *costs)
+    terminal.console().print(shown)
+    write_page(out / "compared.md", [table], out, command=command)

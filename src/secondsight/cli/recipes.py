@@ -8,8 +8,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from secondsight import terminal
-from secondsight.train import shipped_recipes
+from secondsight import shipped, terminal
 
 
 def recipes(
@@ -21,11 +20,10 @@ def recipes(
     [bold]secondsight recipes photos > mine.toml[/] is how a recipe of one's own begins.
     """
     if name is not None:
-        typer.echo(shipped_recipes.find(name).read_text(encoding="utf-8"), nl=False)
+        typer.echo(shipped.find(name).read_text(encoding="utf-8"), nl=False)
         return
     rows = [
-        {"name": n, "description": shipped_recipes.describe(file), "path": str(file)}
-        for n, file in shipped_recipes.recipes().items()
+        {"name": n, "description": shipped.describe(file), "path": str(file)} for n, file in shipped.files().items()
     ]
     if json:
         typer.echo(jsonlib.dumps(rows, indent=2))

@@ -11,16 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import rich.table
 import typer
 from rich import box
-from rich.markup import escape
-from rich.table import Table as Shown
 
-from secondsight import terminal
+from secondsight import shipped, terminal
 from secondsight.errors import ConfigError, UnknownName
+from secondsight.progress import duration
 
 if TYPE_CHECKING:
-    from secondsight.reproduce.running import Places, Run
+    from secondsight.reproduce.plan import Run
+    from secondsight.reproduce.runner import Places
     from secondsight.reproduce.tables import Table
 
 
@@ -45,33 +46,43 @@ def reproduce(
 ) -> None:
     """Make a table of results: every run that it consists of, and nothing twice.
 
-    [bold]secondsight reproduce[/] lists the tables and how much of each is done. [bold]secondsight reproduce ablation
-    --data CUB_200_2011[/] runs what is missing; results are written run by run, and after Ctrl-C, a crash or a power
+    [bold]secondsight reproduce ablation --data CUB_200_2011[/] runs what is missing; [bold]secondsight reproduce[/]
+    lists the tables and how much of each is done. Results are written run by run, and after Ctrl-C, a crash or a power
     cut the same command goes on where it stood, inside a run too.
     """
     from secondsight.reproduce import tables
-    from secondsight.reproduce.running import Places, plan
+    from secondsight.reproduce.plan import plan
+    from secondsight.reproduce.runner import Places
 
+    chosen = [tables.read(file) for file in _files(name)]
     if page is not None:
         if data is not None or weights:
             raise typer.BadParameter("--page writes what results/ has and runs nothing: run the table first")
-        _page(page, [name] if name is not None else list(tables.shipped_tables()), out)
+        words = ["secondsight", "reproduce", *([name] if name is not None else []), "--page", str(page)]
+        write_page(page, chosen, out, command=shlex.join(words))
         return
     if name is None:
-        _list([tables.read(file) for file in tables.shipped_tables().values()], out)
+        _list(chosen, out)
         return
-    table = tables.read(tables.find(name))
+    (table,) = chosen
     runs = plan(table, folds=_numbers(folds, "--folds"), seeds=_numbers(seeds, "--seeds"), rows=rows)
     places = Places(data=data, weights=_weights(weights, runs), out=out, work=work, keep_models=keep_models)
     if dry_run:
         _forecast(table, runs, places)
     else:
-        _run(table, runs, places, limit=limit, minutes=minutes)
+        make(table, runs, places, limit=limit, minutes=minutes)
 
 
-def _run(table: Table, runs: list[Run], places: Places, *, limit: int | None, minutes: float | None) -> None:
+def _files(name: str | None) -> list[Path]:
+    return list(shipped.files(shipped.TABLES).values()) if name is None else [shipped.find(name, shipped.TABLES)]
+
+
+def make(
+    table: Table, runs: list[Run], places: Places, *, limit: int | None = None, minutes: float | None = None
+) -> None:
+    """Run what is missing and say how it went; leaves with 130 where a signal stopped it, with 1 where runs failed."""
     from secondsight.reproduce.lines import path_of
-    from secondsight.reproduce.running import run_table
+    from secondsight.reproduce.runner import run_table
 
     console = terminal.console(stderr=True, highlight=False)
 
@@ -114,7 +125,7 @@ def _clock(minutes: float | None) -> Iterator[threading.Event]:
 
 def _forecast(table: Table, runs: list[Run], places: Places) -> None:
     from secondsight.reproduce import lines
-    from secondsight.reproduce.running import duration, estimate, todo
+    from secondsight.reproduce.plan import estimate, todo
 
     known = lines.sort(table, lines.read(lines.path_of(table.name, places.out)))
     stale, missing = {line.key: why for line, why in known.stale}, todo(runs, known.fresh)
@@ -131,28 +142,28 @@ def _forecast(table: Table, runs: list[Run], places: Places) -> None:
 def _list(tables: list[Table], out: Path) -> None:
     from secondsight.reproduce import lines
 
-    shown = Shown(box=box.SIMPLE_HEAD, show_edge=False)
+    shown = rich.table.Table(box=box.SIMPLE_HEAD, show_edge=False)
     shown.add_column("table", style="bold", no_wrap=True)
     shown.add_column("runs done", justify="right", no_wrap=True)
     shown.add_column("what it shows")
     for table in tables:
         known = lines.sort(table, lines.read(lines.path_of(table.name, out)))
-        asked = sum(len(row.folds) * len(row.seeds) for row in table.rows)
+        asked = sum(row.runs for row in table.rows)
         done = asked - sum(map(len, lines.missing(table, known.fresh).values()))
         old = f" [dim]({len(known.stale)} out of date)[/]" if known.stale else ""
-        shown.add_row(table.name, f"{done} of {asked}{old}", escape(table.title))
+        shown.add_row(table.name, f"{done} of {asked}{old}", terminal.marked(table.title))
     terminal.console().print(shown)
 
 
-def _page(path: Path, names: list[str], out: Path) -> None:
-    from secondsight.reproduce import tables
-    from secondsight.reproduce.page import write
+def write_page(path: Path, tables: list[Table], out: Path, *, command: str) -> None:
+    """Write the page of some tables, and name its files and the results that belong to none of the tables."""
+    from secondsight.reproduce import results_page
 
-    shipped = tables.shipped_tables()
+    known = {*shipped.files(shipped.TABLES), *(table.name for table in tables)}
     for file in sorted(out.glob("*.jsonl")):
-        if file.stem not in (*shipped, *(Path(name).stem for name in names)):
+        if file.stem not in known:
             typer.echo(f"{file} is left out: no table is called {file.stem!r}", err=True)
-    for file in write(path, [tables.read(tables.find(name)) for name in names], out):
+    for file in results_page.write(path, tables, out, command=command):
         typer.echo(file)
 
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import typer
 from rich.table import Table
 
-from secondsight import terminal
+from secondsight import shipped, terminal
 from secondsight.cli.options import missing as missing_word
 from secondsight.cli.options import place_among_processes
 from secondsight.cli.trouble import report
 from secondsight.errors import SecondsightError
+from secondsight.progress import duration
 
 if TYPE_CHECKING:
     from secondsight.train.forecast import Forecast
@@ -77,13 +78,13 @@ def _recipe(
     name: str | None, data: str | None, pooling: str | None, backbone: str | None, loss: str | None, override: list[str]
 ) -> tuple[Recipe, str]:
     """The recipe with all its overrides, and a name for the run."""
-    from secondsight.train import recipe_file, shipped_recipes
+    from secondsight.train import recipe_file
 
     given = {"data.path": data, "model.pooling": pooling, "model.backbone": backbone, "loss.name": loss}
     words = [recipe_file.word(key, value) for key, value in given.items() if value is not None]
     if name is None and data is None:
         raise typer.BadParameter("give a recipe, or --data with a folder of images")
-    file = Path(name) / "config.toml" if name is not None and _is_run(name) else shipped_recipes.find(name or DEFAULT)
+    file = Path(name) / "config.toml" if name is not None and _is_run(name) else shipped.find(name or DEFAULT)
     wanted = recipe_file.read(file, [*words, *_options_to_drop(recipe_file.read(file), pooling, loss), *override])
     if name is not None and _is_run(name):
         return wanted, file.parent.name
@@ -150,18 +151,8 @@ def _show(forecast: Forecast) -> None:
     table.add_row("loss", " → ".join(f"{loss:.4f}" for loss in forecast.losses) + " (two steps)")
     table.add_row("memory", f"{forecast.memory_bytes / 1e9:.1f} GB at its peak")
     if forecast.cache_bytes:
-        needs = f"{forecast.cache_bytes / 1e9:.2f} GB on disk, {_duration(forecast.cache_seconds)} to fill"
+        needs = f"{forecast.cache_bytes / 1e9:.2f} GB on disk, {duration(forecast.cache_seconds)} to fill"
         table.add_row("cache", needs)
-    each = f"{forecast.step_seconds:.2f} s a step, {_duration(forecast.validation_seconds)} a validation"
-    table.add_row("time", f"{_duration(forecast.total_seconds)}: {forecast.steps:,} steps, {each}")
+    each = f"{forecast.step_seconds:.2f} s a step, {duration(forecast.validation_seconds)} a validation"
+    table.add_row("time", f"{duration(forecast.total_seconds)}: {forecast.steps:,} steps, {each}")
     terminal.console().print(table, highlight=False)
-
-
-def _duration(seconds: float) -> str:
-    """
-    >>> _duration(5), _duration(150), _duration(9000)
-    ('5 s', '2.5 min', '2.5 h')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import traceback
 
-from secondsight.errors import SecondsightError
+from secondsight.errors import SecondsightError, first_line
 from secondsight.terminal import console, marked, plain
 from secondsight.version import __version__
 
@@ -45,7 +45,7 @@ def report(error: BaseException) -> int:
         return _say(_sentence(error))
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "out of memory" in str(error):
         return _say(MEMORY)
-    _say(f"this is a fault of secondsight: {_first_line(error)}")
+    _say(f"this is a fault of secondsight: {_with_type(error)}")
     console(stderr=True, highlight=False).print(
         f"Please report it, with {marked(_written(error))}, at {ISSUES}", soft_wrap=True
     )
@@ -65,9 +65,9 @@ def _sentence(error: OSError) -> str:
     return f"{where}: {error.strerror or error}" + (f"; {cure}" if cure else "")
 
 
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return f"{type(error).__name__}: {text.splitlines()[0][:300]}" if text else type(error).__name__
+def _with_type(error: BaseException) -> str:
+    name, text = type(error).__name__, first_line(error)
+    return text if text == name else f"{name}: {text}"
 
 
 def _written(error: BaseException) -> str:

@@ -16,8 +16,8 @@ from secondsight.data.loading.thumbnail import thumbnail
 from secondsight.embed import Embeddings
 from secondsight.errors import ConfigError, DataError
 from secondsight.evaluate.examples import confusions, instructive
-from secondsight.evaluate.page import page
 from secondsight.evaluate.report import Report
+from secondsight.evaluate.report_page import page
 from secondsight.evaluate.scoring import retrieval
 from secondsight.evaluate.survey import survey
 from secondsight.version import __version__

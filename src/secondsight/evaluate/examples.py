@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from secondsight.evaluate.inputs import Array, as_labels
 from secondsight.evaluate.report import Label, Report
+from secondsight.evaluate.retrieval_arguments import Array, as_labels
 from secondsight.evaluate.survey import Survey, nearest
 
 

@@ -17,8 +17,8 @@ import torch
 from secondsight.errors import ConfigError, UnknownName
 from secondsight.evaluate.bootstrap import Resample, intervals
 from secondsight.evaluate.figures import QueryRanks, figures
-from secondsight.evaluate.inputs import Array, as_indices, as_ks, as_labels, as_vectors, check_classes
 from secondsight.evaluate.report import ClassFigures, Interval, Label, Report
+from secondsight.evaluate.retrieval_arguments import Array, as_indices, as_ks, as_labels, as_vectors, check_classes
 from secondsight.functional.ranking.ranks import positive_ranks
 from secondsight.functional.ranking.similarity import METRICS, Metric
 from secondsight.progress import bar

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from secondsight.evaluate.inputs import Array, as_indices, as_labels, as_vectors
 from secondsight.evaluate.report import Report
+from secondsight.evaluate.retrieval_arguments import Array, as_indices, as_labels, as_vectors
 from secondsight.functional.ranking.similarity import Metric
 
 PAIRS = 100_000_000

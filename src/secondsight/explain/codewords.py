@@ -20,6 +20,7 @@ from secondsight.explain.drawing import overlay
 from secondsight.explain.places import Places, places
 from secondsight.model import Embedder
 from secondsight.progress import track
+from secondsight.templates import environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +68,7 @@ class Survey:
 
     def save(self, path: str | Path, *, title: str = "Codewords") -> None:
         """Write the page: one file, no outside host."""
-        text = page.environment().get_template("codewords.html").render(survey=self, title=title)
+        text = environment("secondsight.explain").get_template("codewords.html").render(survey=self, title=title)
         files.write_text(path, text)
 
 

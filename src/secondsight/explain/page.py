@@ -7,11 +7,11 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jinja2
 import numpy as np
 from PIL import Image
 
 from secondsight import files
+from secondsight.templates import environment
 
 if TYPE_CHECKING:
     from secondsight.explain.explanation import Explanation
@@ -40,20 +40,9 @@ def page(why: Explanation, *, kind: str = "share") -> str:
         "kind": kind,
     }
     return (
-        environment()
+        environment("secondsight.explain")
         .get_template("page.html")
         .render(why=why, words=why.words(), data=data, kinds=kinds, plus=plus, minus=minus)
-    )
-
-
-def environment() -> jinja2.Environment:
-    """Templates of this room; whatever a file is called, its name is text and never markup."""
-    return jinja2.Environment(
-        loader=jinja2.PackageLoader("secondsight.explain", "."),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
     )
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from secondsight import files
-from secondsight.errors import ConfigError, DataError, WeightsError
+from secondsight.errors import ConfigError, DataError, WeightsError, first_line
 from secondsight.model import origin
 from secondsight.model.config import FORMAT, ModelConfig
 from secondsight.model.embedder import Embedder, digest
@@ -175,9 +175,7 @@ def _check_fits(config: ModelConfig, shapes: dict[str, tuple[int, ...]], path: P
         with torch.device("meta"):
             own = {name: tuple(tensor.shape) for name, tensor in Embedder.from_config(config).state_dict().items()}
     except (RuntimeError, TypeError, OverflowError, RecursionError) as error:  # sizes that no tensor can have
-        raise ConfigError(
-            f"{path.parent / CONFIG}: this model cannot be built: {str(error).splitlines()[0]}"
-        ) from error
+        raise ConfigError(f"{path.parent / CONFIG}: this model cannot be built: {first_line(error)}") from error
     missing, unexpected = sorted(own.keys() - shapes.keys()), sorted(shapes.keys() - own.keys())
     if missing or unexpected:
         raise WeightsError(

@@ -72,6 +72,11 @@ class Pooling(nn.Module):
         self.in_dim = in_dim
         self.out_dim = out_dim
 
+    @property
+    def native_dim(self) -> int:
+        """Numbers that it gives before any projection to ``out_dim``."""
+        return self.out_dim
+
     @classmethod
     def from_name(cls, name: str, **options) -> Pooling:
         """Build from a paper's word for it, e.g. ``jcf-32-8``; ``options`` are the constructor's keywords."""

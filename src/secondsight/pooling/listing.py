@@ -36,7 +36,7 @@ def _row(name: str, channels: int, reduce: int, dim: int, locations: int) -> dic
         "name": name,
         "family": cls.family,
         "parameters": reduction + sum(p.numel() for p in pool.parameters()),
-        "native": getattr(pool, "pooling", pool).out_dim,
+        "native": pool.native_dim,
         "output": pool.out_dim,
         "gflops": (2 * locations * reduction + pool.flops(locations)) / 1e9,
         "additive": pool.additive,

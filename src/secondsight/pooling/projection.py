@@ -64,6 +64,10 @@ class Projected(Pooling):
             self.register_buffer("fitted", torch.tensor(False))
             self.register_load_state_dict_post_hook(_restore)
 
+    @property
+    def native_dim(self) -> int:
+        return self.pooling.out_dim
+
     def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         self._check_ready()
         p = self._pooled(x, mask, grid)

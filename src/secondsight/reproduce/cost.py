@@ -18,6 +18,7 @@ class Cost:
     ms_head: float  # of reduction and pooling, an image
     ms_per_image: float  # of the whole model
     threads: int
+    native: int  # numbers that the pooling gives, before the projection to the model's
 
 
 def counted(model: Embedder) -> tuple[int, float]:
@@ -44,6 +45,7 @@ def measure(model: Embedder, *, images: int = 4, turns: int = 5) -> Cost:
         ),
         ms_per_image=round(1e3 * best(lambda: model(batch), turns, device) / images, 4),
         threads=torch.get_num_threads(),
+        native=model.pooling.native_dim,
     )
 
 

@@ -29,13 +29,14 @@ class Line:
     loss: float | None  # of the last training step
     parameters: int  # after the backbone
     gflops: float  # an image, after the backbone
-    ms_head: float  # an image, after the backbone
-    ms_per_image: float  # the whole model
-    threads: int
-    images: dict[str, dict[str, int]]  # learned from, judged by
+    ms_head: float | None  # an image, after the backbone; None, here and below: it was not recorded
+    ms_per_image: float | None  # the whole model
+    threads: int | None
+    images: dict[str, dict[str, int]] | None  # learned from, judged by
     weights: str  # "default", "random", or the name of the file
     seconds: float | None  # None where the run was resumed: nobody held the watch all the time
-    version: str
+    version: str | None
+    native: int | None = None  # numbers that the pooling gives, before the projection to the model's
     warnings: list[str] = field(default_factory=list)
     recipe: dict[str, Any] = field(default_factory=dict)  # the table's, by dotted key, without places
     inputs: dict[str, str] = field(default_factory=dict)  # digests of images and weights

@@ -29,29 +29,28 @@ from __future__ import annotations
 
 import itertools
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from secondsight.errors import ConfigError, SecondsightError, UnknownName, nearest
-from secondsight.train import recipe_file, shipped_recipes
+from secondsight import shipped, strict_toml
+from secondsight.errors import ConfigError, UnknownName
+from secondsight.strict_toml import Strict
+from secondsight.train import recipe_file
 from secondsight.train.recipe import Recipe
-
-_HERE = Path(__file__).resolve()
-_PLACES = tuple(_HERE.parents[up] / "recipes" / "tables" for up in (1, 3))  # in a wheel; in the repository
 
 Numbers = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 Changes = dict[str, dict[str, Any]]
 """Section → key → value."""
+Cost = Literal["parameters", "gflops", "ms_head", "native"]
 
 
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
 
 
 class RowSection(Strict):
@@ -94,14 +93,15 @@ class AxisSection(Strict):
 
 class TableFile(Strict):
     recipe: str
-    folds: Numbers = [0]
-    seeds: Numbers = [0]
+    folds: Numbers = Field(default=[0])
+    seeds: Numbers = Field(default=[0])
     changes: Changes = Field(default_factory=dict, alias="set")
-    rows: list[RowSection] = []
-    axes: list[AxisSection] = []
+    rows: list[RowSection] = Field(default=[])
+    axes: list[AxisSection] = Field(default=[])
     heading: str = "row"  # of the first column, where there are no axes
     baseline: str | dict[str, str] | None = None  # a row, or an axis's value: the row that differs in that axis alone
-    plot: Literal["parameters", "gflops", "ms_head"] | None = None  # what Recall@1 is drawn against
+    plot: Annotated[list[Cost], BeforeValidator(_as_list)] = Field(default=[])  # what Recall@1 is drawn against
+    best_first: bool = False  # rows in the order of their Recall@1, instead of the table's
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,11 @@ class Row:
         """The name as a file's."""
         return re.sub(r"[^\w.+-]+", "-", self.name).strip("-")
 
+    @property
+    def runs(self) -> int:
+        """How many the table asks for."""
+        return len(self.folds) * len(self.seeds)
+
     def recipe(self, *, fold: int, seed: int) -> Recipe:
         """What one run of this row is."""
         changes = merged(self.changes, {"validation": {"fold": fold}, "train": {"seed": seed}})
@@ -138,7 +143,9 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     baseline: str | dict[str, str] | None
-    plot: str | None
+    plot: tuple[str, ...]
+    best_first: bool
+    command: str  # that makes it
 
     def row(self, name: str) -> Row | None:
         return next((row for row in self.rows if row.name == name), None)
@@ -171,39 +178,28 @@ def merged(content: Mapping[str, Mapping[str, Any]], *changes: Mapping[str, Mapp
     return result
 
 
-def shipped_tables() -> dict[str, Path]:
-    """Name → file, sorted by name."""
-    for place in _PLACES:
-        if found := sorted(place.glob("*.toml")):
-            return {file.stem: file for file in found}
-    return {}
-
-
-def find(name: str) -> Path:
-    """A table by path, or by the name of a shipped one."""
-    if (path := Path(name)).is_file():
-        return path
-    known = shipped_tables()
-    if name not in known:
-        raise UnknownName("table (neither a file nor a shipped name)", name, known)
-    return known[name]
-
-
 def read(path: str | Path) -> Table:
     """The table in a file; an error says where the mistake is and what was meant."""
-    file = Path(path)
-    try:
-        text = file.read_text(encoding="utf-8")
-        content = TableFile.model_validate(tomllib.loads(text))
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is not valid TOML: {error}") from error
-    except ValidationError as error:
-        raise ConfigError(f"{file}: {_describe(error)}") from error
+    content, text = strict_toml.read(path)
+    return make(content, Path(path), text)
+
+
+def make(content: Mapping[str, Any], file: Path, text: str) -> Table:
+    """The table that a nested dictionary describes; ``file`` and its ``text`` give it a name, a title and messages."""
+    written = strict_toml.validate(TableFile, content, source=str(file), text=text)
     title, words = _comment(text)
-    columns = tuple(axis.name for axis in content.axes) or (content.heading,)
-    table = Table(file.stem, title, words, columns, _rows(content, file), content.baseline, content.plot)
+    columns = tuple(axis.name for axis in written.axes) or (written.heading,)
+    table = Table(
+        name=file.stem,
+        title=title,
+        text=words,
+        columns=columns,
+        rows=_rows(written, file),
+        baseline=written.baseline,
+        plot=tuple(written.plot),
+        best_first=written.best_first,
+        command=f"secondsight reproduce {file.stem} --data PATH",
+    )
     _check(table, file)
     return table
 
@@ -217,7 +213,7 @@ def _rows(content: TableFile, file: Path) -> tuple[Row, ...]:
         base = (own and own.recipe) or content.recipe
         if base not in bases:
             beside = file.parent / base
-            bases[base] = recipe_file.read(beside if beside.is_file() else shipped_recipes.find(base))
+            bases[base] = recipe_file.read(beside if beside.is_file() else shipped.find(base))
         return Row(
             name=name,
             cells=tuple(cells),
@@ -268,19 +264,3 @@ def _comment(text: str) -> tuple[str, str]:
     lines = [line[1:].strip() for line in itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())]
     title, *rest = lines or [""]
     return title, "\n".join(rest).strip()
-
-
-def _describe(error: ValidationError) -> str:
-    """The first problem, with the nearest valid key where a key is unknown."""
-    problem = error.errors()[0]
-    place = ".".join(str(part) for part in problem["loc"])
-    cause = problem.get("ctx", {}).get("error")
-    if isinstance(cause, SecondsightError):
-        return f"{place}: {cause}"
-    if problem["type"] != "extra_forbidden":
-        return f"{place}: {problem['msg']}, got {problem['input']!r}"
-    owner = {"rows": RowSection, "axes": AxisSection}.get(str(problem["loc"][0]), TableFile)
-    owner = PointSection if "values" in problem["loc"] else owner
-    valid = [field.alias or name for name, field in owner.model_fields.items()]
-    near = nearest(str(problem["loc"][-1]), valid)
-    return f"unknown key {place!r}" + (f"; did you mean {near!r}?" if near else f"; valid: {', '.join(valid)}")

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from lightning_fabric import Fabric
 
-from secondsight.errors import RunError, SecondsightError
+from secondsight.errors import RunError, SecondsightError, first_line
 from secondsight.train import checkpoint
 from secondsight.train.assembly import assemble, make_fabric
 from secondsight.train.loop import Loop
@@ -72,7 +72,7 @@ def _train_alone(recipe: Recipe, directory: RunDirectory, fabric: Fabric, *, res
         step = loop.progress.step if loop is not None else 0
         raise RunError(
             f"process {fabric.global_rank} of {fabric.world_size} lost the others at step {step} "
-            f"({_first_line(error)}): one of them died or hung; its own message says why. Go on from the last "
+            f"({first_line(error)}): one of them died or hung; its own message says why. Go on from the last "
             f"checkpoint with: secondsight train {directory.path} --resume"
         ) from error
     p = loop.progress
@@ -91,7 +91,3 @@ def _first_alone(fabric: Fabric, action: Callable[[], object]) -> None:
             message = str(error)
     if fabric.world_size > 1 and (message := fabric.broadcast(message)) is not None:
         raise RunError(message)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0][:200]

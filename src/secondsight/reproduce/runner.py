@@ -3,48 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import json
 import shutil
-import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from secondsight import files
 from secondsight.errors import ConfigError, DataError, RunError
 from secondsight.evaluate.figures import is_figure
+from secondsight.progress import duration
 from secondsight.reproduce import lines
-from secondsight.reproduce.inputs import inputs
+from secondsight.reproduce.input_digests import input_digests
 from secondsight.reproduce.lines import Line
-from secondsight.reproduce.tables import Row, Table
+from secondsight.reproduce.plan import Run, estimate, todo
+from secondsight.reproduce.tables import Table
 from secondsight.train import recipe_file
 from secondsight.train.recipe import FREE_KEYS, Recipe
 from secondsight.train.run_directory import read_metrics
 from secondsight.version import __version__
-
-
-@dataclass(frozen=True)
-class Run:
-    """One cell of the table before it is averaged."""
-
-    row: Row
-    fold: int
-    seed: int
-
-    @property
-    def key(self) -> tuple[str, int, int]:
-        return self.row.name, self.fold, self.seed
-
-    @property
-    def folder(self) -> str:
-        return f"{self.row.slug}-f{self.fold}-s{self.seed}"
-
-    def recipe(self) -> Recipe:
-        return self.row.recipe(fold=self.fold, seed=self.seed)
-
-    def __str__(self) -> str:
-        return f"{self.row.name}, fold {self.fold}, seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -72,40 +50,6 @@ class Session:
         return len(self.finished) + len(self.failed)
 
 
-def plan(
-    table: Table, *, folds: Sequence[int] | None = None, seeds: Sequence[int] | None = None, rows: str = "*"
-) -> list[Run]:
-    """The runs of a table; the first seed of all rows and folds comes first, so that a table is whole early."""
-    chosen = [row for row in table.rows if fnmatch.fnmatchcase(row.name, rows)]
-    if not chosen:
-        raise ConfigError(f"no row of {table.name} is called {rows!r}; rows: {', '.join(r.name for r in table.rows)}")
-    runs = [
-        Run(row, fold, seed)
-        for row in chosen
-        for fold in dict.fromkeys(row.folds if folds is None else folds)
-        for seed in dict.fromkeys(row.seeds if seeds is None else seeds)
-    ]
-    return sorted(runs, key=lambda run: (run.seed, run.fold))
-
-
-def todo(runs: Iterable[Run], fresh: Iterable[Line]) -> list[Run]:
-    """The runs that no line tells of."""
-    done = {line.key for line in fresh}
-    return [run for run in runs if run.key not in done]
-
-
-def estimate(runs: Iterable[Run], finished: Iterable[Line]) -> float | None:
-    """Seconds that ``runs`` will take, from what runs of the same row took, or else of any; None before the first."""
-    by_row: dict[str, list[float]] = {}
-    for line in finished:
-        if line.seconds is not None:
-            by_row.setdefault(line.row, []).append(line.seconds)
-    if not by_row:
-        return None
-    any_row = statistics.median(seconds for row in by_row.values() for seconds in row)
-    return sum(statistics.median(by_row.get(run.row.name, [any_row])) for run in runs)
-
-
 def run_table(
     table: Table,
     wanted: Sequence[Run],
@@ -129,11 +73,14 @@ def run_table(
     while rest and not session.stopped and (limit is None or session.started < limit):
         run, *rest = rest
         where = places.work / table.name / run.folder
-        with _stopping(session), claimed(where) as mine:
-            fresh = lines.sort(table, lines.read(path)).fresh  # another process may have added to it
-            if not mine:
+        with _stopping(session), contextlib.ExitStack() as held:
+            try:
+                held.enter_context(files.locked(where.with_name(f".{where.name}.lock")))
+            except BlockingIOError:
                 say(f"{run}: another process is at it")
-            elif todo([run], fresh):
+                continue
+            fresh = lines.sort(table, lines.read(path)).fresh  # another process may have added to it
+            if todo([run], fresh):
                 ahead = todo([run, *rest], fresh)[: None if limit is None else limit - session.started]
                 number, total = session.started + 1, session.started + len(ahead)
                 say(f"[{number}/{total}] {run}{_time_left(ahead, fresh)}")
@@ -178,23 +125,6 @@ def _stopping(session: Session) -> Iterator[None]:
         session.stopped = True
 
 
-@contextlib.contextmanager
-def claimed(where: Path) -> Iterator[bool]:
-    """Whether the run in ``where`` is ours while the block lasts; the system gives it back when a process dies."""
-    where.parent.mkdir(parents=True, exist_ok=True)
-    with (where.parent / f".{where.name}.lock").open("w") as file:
-        try:
-            import fcntl  # not on Windows, where the rest works
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:
-            pass
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-
-
 def run_one(
     table: Table, run: Run, places: Places, fresh: Sequence[Line], *, say: Callable[[str], None], quiet: bool = True
 ) -> tuple[Line | None, bool]:
@@ -211,7 +141,7 @@ def run_one(
         raise ConfigError(f"{run.row.source}: validation.share is 0, so there is nothing to report; hold classes out")
     images = {"train": sets.train, "validation": sets.validation}
     counts = {k: {"images": len(v), "classes": len(v.classes)} for k, v in images.items()}
-    given = inputs(recipe, sets)
+    given = input_digests(recipe, sets)
     _same_inputs(table, run, counts, given, fresh, places)
     known = None if places.keep_models else lines.same_run(run.recipe(), places.out, inputs=given)
     if known is not None:
@@ -266,7 +196,8 @@ def _same_inputs(
     path = lines.path_of(table.name, places.out)
     for line in fresh:
         before = line.inputs or given
-        if line.fold == run.fold and (line.images != counts or any(before[k] != given[k] for k in counts)):
+        others = line.images not in (None, counts) or any(before[k] != given[k] for k in counts)
+        if line.fold == run.fold and others:
             raise DataError(
                 f"{path} has figures on other images (fold {run.fold}: {line.images} there, {counts} here; names or "
                 "sizes of files may differ, too); choose another --out, or give the images that it was made with"
@@ -326,13 +257,3 @@ def result_line(line: Line) -> str:
 def _time_left(runs: Sequence[Run], finished: Sequence[Line]) -> str:
     seconds = estimate(runs, finished)
     return "" if seconds is None else f", about {duration(seconds)} left"
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(5), duration(150), duration(9000)
-    ('5 s', '2.5 min', '2.5 h')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 
 import numpy as np
+from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 560, 300
 LEFT, RIGHT, TOP, BOTTOM = 46, 16, 14, 54  # room for the larger letters of narrow screens
@@ -16,7 +16,7 @@ Scale = Callable[[float], float]
 
 def recall_curve(
     first: np.ndarray, *, gallery: int, marked: Mapping[int, tuple[float, tuple[float, float] | None]], chance: float
-) -> str:
+) -> Markup:
     """Recall over K on a logarithmic axis; ``marked`` K have a dot, a label and, where known, their interval."""
     most = min(gallery, max(100, max(marked)))
     ks = np.unique(np.round(np.geomspace(1, most, 120)).astype(int))
@@ -43,7 +43,7 @@ def recall_curve(
     return _svg(parts, "Recall at K; the dashed line is what chance would find")
 
 
-def similarity_histogram(edges: np.ndarray, positive: np.ndarray, negative: np.ndarray, *, what: str) -> str:
+def similarity_histogram(edges: np.ndarray, positive: np.ndarray, negative: np.ndarray, *, what: str) -> Markup:
     """Two distributions over one axis, each with its own area of one."""
     shares = [counts / max(1.0, counts.sum()) for counts in (negative, positive)]
     top = max(float(share.max()) for share in shares) or 1.0
@@ -64,7 +64,7 @@ def similarity_histogram(edges: np.ndarray, positive: np.ndarray, negative: np.n
     return _svg(parts, "How similar positive pairs and negative pairs are")
 
 
-def class_histogram(values: Sequence[float], *, what: str) -> str:
+def class_histogram(values: Sequence[float], *, what: str) -> Markup:
     """How many classes have a figure in each tenth from 0 to 1."""
     counts = np.histogram(np.asarray(values), bins=10, range=(0, 1))[0]
     top = max(1, int(counts.max()))
@@ -88,13 +88,13 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
-def breakable(text: str) -> str:
+def breakable(text: object) -> Markup:
     """Escaped, with places where a long name of a file or class may break.
 
-    >>> breakable("096.Hooded_Oriole")
-    '096.Hooded_<wbr>Oriole'
+    >>> print(breakable("096.Hooded_Oriole"))
+    096.Hooded_<wbr>Oriole
     """
-    return escape(text).replace("_", "_<wbr>").replace("/", "/<wbr>")
+    return escape(str(text)).replace("_", Markup("_<wbr>")).replace("/", Markup("/<wbr>"))
 
 
 def nice_ticks(low: float, high: float, *, about: int = 6) -> list[float]:
@@ -158,6 +158,8 @@ def _title(text: str) -> str:
     return f"<title>{escape(text)}</title>"
 
 
-def _svg(parts: Sequence[str], name: str) -> str:
-    body = "".join(parts)
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(name)}">{body}</svg>'
+def _svg(parts: Sequence[str], name: str) -> Markup:
+    """Every text in ``parts`` is escaped; all else in them are numbers."""
+    return Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
+        WIDTH, HEIGHT, name, Markup("".join(parts))
+    )

@@ -1,14 +1,15 @@
-"""``docs/results.md``: made of the tables and of ``results/*.jsonl``, and of nothing else."""
+"""The page of one table or of several: made of the tables and of ``results/*.jsonl``, and of nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from secondsight import files
 from secondsight.reproduce import lines
 from secondsight.reproduce.lines import Sorted
-from secondsight.reproduce.summary import Summary, common_folds, summarise
+from secondsight.reproduce.row_summary import RowSummary, common_folds, summarise
 from secondsight.reproduce.tables import Table
 from secondsight.train import recipe_file
 
@@ -19,10 +20,9 @@ COMMON = (
 )
 """What a reader wants to know of a table's recipe, where it is the same in all rows."""
 
-HEAD = """# Results
+HEAD = """# {title}
 
-Made by `secondsight reproduce --page docs/results.md` from the files in `results/`, which [reproducing](reproducing.md)
-says how to make. Do not edit.
+Made by `{command}` from the lines in `{out}/`, one a run. Do not edit.
 
 Models are judged by retrieval among classes that they have never seen, held out of the *training* half; no test class
 was looked at. R@K is the share of images, in %, that have an image of the same class among their K nearest. Figures are
@@ -33,42 +33,55 @@ on one machine, and say little about another.
 """
 
 
-def write(path: Path, tables: Sequence[Table], out: Path) -> list[Path]:
-    """Write the page, and the plots into a folder beside it that is called like it; all files that were written."""
-    from secondsight.reproduce.drawing import draw
+def write(path: Path, tables: Sequence[Table], out: Path, *, command: str) -> list[Path]:
+    """Write the page and its plots: beside a page of one table, in a folder beside one of several.
 
-    folder = path.with_suffix("")
-    found = {table.name: lines.sort(table, lines.read(lines.path_of(table.name, out))) for table in tables}
+    Returns all files that were written.
+    """
+    from secondsight.reproduce.cost_plot import draw
+
+    found = [(table, lines.sort(table, lines.read(lines.path_of(table.name, out)))) for table in tables]
+    plots = {table.name: path.with_suffix("") / f"{table.name}.svg" for table, _ in found}
+    if len(found) == 1:
+        plots = dict.fromkeys(plots, path.with_suffix(".svg"))
     written = [path]
-    for table in tables:
-        if table.plot is not None and found[table.name].fresh:
-            written.append(folder / f"{table.name}.svg")
-            draw(table, summarise(table, found[table.name].fresh), written[-1])
-    files.write_text(path, page([(table, found[table.name]) for table in tables], plots=folder.name))
+    for table, known in found:
+        if table.plot and known.fresh:
+            written.append(plots[table.name])
+            draw(table, summarise(table, known.fresh), written[-1])
+    relative = {name: plot.relative_to(path.parent).as_posix() for name, plot in plots.items()}
+    files.write_text(path, page(found, relative, command=command, out=out))
     return written
 
 
-def page(found: Sequence[tuple[Table, Sorted]], *, plots: str = "results") -> str:
-    """The whole page; ``plots`` is the folder of the pictures, as seen from the page."""
-    begun = [section(table, known, plots=plots) for table, known in found if known.fresh]
+def page(
+    found: Sequence[tuple[Table, Sorted]], plots: Mapping[str, str], *, command: str, out: Path = Path("results")
+) -> str:
+    """The whole page; ``plots`` are the pictures by the table's name, as seen from the page."""
+    alone = found[0][0].title if len(found) == 1 else ""
+    begun = [
+        ("" if alone else f"## {table.title or table.name}\n\n") + section(table, known, plots[table.name])
+        for table, known in found
+        if known.fresh
+    ]
     rest = [f"- `{table.name}`: {table.title}" for table, known in found if not known.fresh]
     if rest:
         begun.append("\n".join(["## Not run yet", "", "There is not one result for these tables:", "", *rest, ""]))
-    return "\n".join([HEAD, *begun])
+    return "\n".join([HEAD.format(title=alone or "Results", command=command, out=out.as_posix()), *begun])
 
 
-def section(table: Table, known: Sorted, *, plots: str = "results") -> str:
+def section(table: Table, known: Sorted, plot: str) -> str:
     """One table, what it is about, and what it says in words."""
     rows = summarise(table, known.fresh)
-    parts = [f"## {table.title or table.name}", table.text, _protocol(table, known), _markdown(table, rows)]
-    if table.plot is not None:
-        parts.append(f"![R@1 against {table.plot}, {table.name}]({plots}/{table.name}.svg)")
+    parts = [table.text, _protocol(table, known), _markdown(table, rows)]
+    if table.plot:
+        parts.append(f"![R@1 against {', '.join(table.plot)}, {table.name}]({plot})")
         parts.append(_caption(rows))
     parts += [_verdicts(table, rows), _notes(rows), _gaps(table, known), _warnings(known)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _caption(rows: Sequence[Summary]) -> str:
+def _caption(rows: Sequence[RowSummary]) -> str:
     """What a point is, and which rows have none."""
     folds = common_folds(rows)
     absent = ", ".join(s.row.name for s in rows if not folds <= set(s.by_fold))
@@ -76,40 +89,45 @@ def _caption(rows: Sequence[Summary]) -> str:
     return f"A point is the mean of {which}" + (f"; without a run there: {absent}." if absent else ".")
 
 
-def _markdown(table: Table, rows: Sequence[Summary]) -> str:
+def _markdown(table: Table, rows: Sequence[RowSummary]) -> str:
     """The figures; rows without a run stay in the table, so that a gap is seen."""
     by_name = {summary.row.name: summary for summary in rows}
-    names = list(dict.fromkeys(name for summary in rows for name in summary.last))
-    optional: list[tuple[str, Callable[[Summary], object]]] = [
-        ("untrained R@1", lambda s: s.untrained),
-        (f"against {table.baseline_words}", lambda s: None if s.against is None else _signed(s)),
-    ]
-    shown = [(heading, cell) for heading, cell in optional if any(cell(s) is not None for s in rows)]
-    headings = [
-        *(name.replace("recall@", "R@").replace("map@r", "MAP@R") for name in names),
-        *(heading for heading, _ in shown),
-        *("best epoch R@1", "parameters", "GFLOPs", "ms head", "ms image", "runs"),
-    ]
+    # A figure that fewer than half of the rows have, such as one that is newer than their runs, compares nothing.
+    names = dict.fromkeys(name for summary in rows for name in summary.last)
+    names = [name for name in names if 2 * sum(name in summary.last for summary in rows) >= len(rows)]
     # Folds differ in difficulty: a row that lacks some may be the highest without being the best, and the only one that
     # lacks none is the best of nothing.
     whole = [summary for summary in rows if summary.runs == max(s.runs for s in rows)]
     whole = whole if len(whole) > 1 else []
     tops = {name: max((s.last[name].value for s in whole if name in s.last), default=None) for name in names}
+    columns: dict[str, Callable[[RowSummary], str | None]] = {
+        name.replace("recall@", "R@").replace("map@r", "MAP@R"): partial(_figure, name=name, top=tops[name])
+        for name in names
+    }
+    columns |= {
+        "untrained R@1": lambda s: None if s.untrained is None else str(s.untrained),
+        f"against {table.baseline_words}": lambda s: None if s.against is None else _signed(s),
+        "best epoch R@1": lambda s: str(s.best),
+        "parameters": lambda s: _millions(s.parameters),
+        "GFLOPs": lambda s: _gflops(s.gflops),
+        "ms head": lambda s: None if s.ms_head is None else _ms(s.ms_head),
+        "ms image": lambda s: None if s.ms_per_image is None else _ms(s.ms_per_image),
+        "native size": lambda s: None if s.native is None else f"{s.native:,}",
+        "runs": lambda s: str(s.runs) if s.runs >= s.row.runs else f"{s.runs} of {s.row.runs}",
+    }
+    columns = {heading: cell for heading, cell in columns.items() if any(cell(s) is not None for s in rows)}
+    order = list(table.rows)
+    if table.best_first:
+        order.sort(key=lambda row: -by_name[row.name].last["recall@1"].value if row.name in by_name else 0.0)
     body = []
-    for row in table.rows:
+    for row in order:
         cells = [*row.cells, *[""] * (len(table.columns) - len(row.cells))]
-        summary = by_name.get(row.name)
-        asked = len(row.folds) * len(row.seeds)
-        if summary is None:
-            body.append([*cells, *["–"] * (len(headings) - 1), f"none of {asked}"])
-            continue
-        figures = [_bold(summary, name, tops[name]) if name in summary.last else "–" for name in names]
-        extra = ["–" if (value := cell(summary)) is None else str(value) for _, cell in shown]
-        costs = [_millions(summary.parameters), _gflops(summary.gflops), _ms(summary.ms_head)]
-        runs = str(summary.runs) if summary.runs >= asked else f"{summary.runs} of {asked}"
-        body.append([*cells, *figures, *extra, str(summary.best), *costs, _ms(summary.ms_per_image), runs])
-    ruler = ["---"] * len(table.columns) + ["---:"] * len(headings)
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [[*table.columns, *headings], ruler, *body])
+        if (summary := by_name.get(row.name)) is None:
+            body.append([*cells, *["–"] * (len(columns) - 1), f"none of {row.runs}"])
+        else:
+            body.append([*cells, *(cell(summary) or "–" for cell in columns.values())])
+    ruler = ["---"] * len(table.columns) + ["---:"] * len(columns)
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [[*table.columns, *columns], ruler, *body])
 
 
 def _protocol(table: Table, known: Sorted) -> str:
@@ -117,20 +135,20 @@ def _protocol(table: Table, known: Sorted) -> str:
     flats = [recipe_file.flat(row.recipe(fold=row.folds[0], seed=row.seeds[0])) for row in table.rows]
     same = [key for key in COMMON if flats[0][key] is not None and all(f[key] == flats[0][key] for f in flats)]
     words = ", ".join(f"{key} `{flats[0][key]}`" for key in same)
-    splits = {line.fold: line.images for line in sorted(known.fresh, key=lambda line: line.fold)}
-    images = "; ".join(
-        f"fold {fold}: {_count(s['train'])} teach, {_count(s['validation'])} judge" for fold, s in splits.items()
-    )
-    weights = ", ".join(sorted({f"`{line.weights}`" for line in known.fresh}))
-    threads = " or ".join(map(str, sorted({line.threads for line in known.fresh})))
-    versions = ", ".join(sorted({line.version for line in known.fresh}))
-    return (
-        f"`secondsight reproduce {table.name} --data PATH`. All rows: {words}. Images: {images}. "
-        f"Weights of the backbone: {weights}. Times with {threads} thread(s). secondsight {versions}."
-    )
+    parts = [f"`{table.command}`", f"All rows: {words}"]
+    splits = {line.fold: line.images for line in sorted(known.fresh, key=lambda line: line.fold) if line.images}
+    if splits:
+        images = (f"fold {f}: {_count(s['train'])} teach, {_count(s['validation'])} judge" for f, s in splits.items())
+        parts.append(f"Images: {'; '.join(images)}")
+    parts.append(f"Weights of the backbone: {', '.join(sorted({f'`{line.weights}`' for line in known.fresh}))}")
+    if threads := sorted({line.threads for line in known.fresh if line.threads}):
+        parts.append(f"Times with {' or '.join(map(str, threads))} thread(s)")
+    if versions := sorted({line.version for line in known.fresh if line.version}):
+        parts.append(f"secondsight {', '.join(versions)}")
+    return ". ".join(parts) + "."
 
 
-def _verdicts(table: Table, rows: Sequence[Summary]) -> str:
+def _verdicts(table: Table, rows: Sequence[RowSummary]) -> str:
     """Who beats the baseline and who does not, in words; only where every run agrees is it called so."""
     held = [summary for summary in rows if summary.against is not None]
     if not held:
@@ -157,7 +175,7 @@ def _verdicts(table: Table, rows: Sequence[Summary]) -> str:
 def _gaps(table: Table, known: Sorted) -> str:
     """What is not there, plainly."""
     gaps = lines.missing(table, known.fresh)
-    asked = sum(len(row.folds) * len(row.seeds) for row in table.rows)
+    asked = sum(row.runs for row in table.rows)
     told = []
     if gaps:
         lacking = sum(map(len, gaps.values()))
@@ -170,7 +188,7 @@ def _gaps(table: Table, known: Sorted) -> str:
         )
     if known.strangers:
         rows = ", ".join(sorted({line.row for line in known.strangers}))
-        told.append(f"Not shown: {len(known.strangers)} runs of rows that the table no longer has ({rows}).")
+        told.append(f"Not shown: {len(known.strangers)} runs of rows that the table does not have ({rows}).")
     return "\n\n".join(told)
 
 
@@ -199,18 +217,19 @@ def _warnings(known: Sorted) -> str:
     return "Warnings of the runs:\n\n" + "\n".join(told) if told else ""
 
 
-def _notes(rows: Iterable[Summary]) -> str:
+def _notes(rows: Iterable[RowSummary]) -> str:
     return "\n".join(f"- {summary.row.name}: {summary.row.note}" for summary in rows if summary.row.note)
 
 
-def _signed(summary: Summary) -> str:
+def _signed(summary: RowSummary) -> str:
     assert summary.against is not None
     value = summary.against.difference
     return f"{'+' if value.value >= 0 else '−'}{str(value).lstrip('-')}"
 
 
-def _bold(summary: Summary, name: str, top: float | None) -> str:
-    value = summary.last[name]
+def _figure(summary: RowSummary, *, name: str, top: float | None) -> str | None:
+    if (value := summary.last.get(name)) is None:
+        return None
     return f"**{value}**" if value.value == top else str(value)
 
 

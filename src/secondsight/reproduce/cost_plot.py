@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from secondsight import extras, files
-from secondsight.reproduce.summary import Summary, common_folds
+from secondsight.reproduce.row_summary import RowSummary, common_folds
 from secondsight.reproduce.tables import Table
 
 if TYPE_CHECKING:
@@ -19,13 +19,14 @@ WORDS = {
     "parameters": "parameters after the backbone",
     "gflops": "GFLOPs per image after the backbone",
     "ms_head": "milliseconds per image after the backbone",
+    "native": "numbers before the projection",
 }
 LEADER = {"arrowstyle": "-", "linewidth": 0.4, "color": "0.6", "shrinkA": 0, "shrinkB": 2}
 """From a name to its point; next to it nothing is to be seen of it."""
 COLOURS = ("#3e6990", "#d64545", "#4f9d69", "#8e6c8a", "#c98b2b")
 
 
-def draw(table: Table, rows: Sequence[Summary], path: Path) -> None:
+def draw(table: Table, rows: Sequence[RowSummary], path: Path) -> None:
     """An SVG, the same bytes for the same figures; rows that differ in the last axis only have one colour each.
 
     A point is the mean of the means of the folds that rows have in common, and a row that lacks one of them stays out:
@@ -37,38 +38,45 @@ def draw(table: Table, rows: Sequence[Summary], path: Path) -> None:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    assert table.plot is not None
-    figure = Figure(figsize=(9, 5.4), layout="constrained")
+    panels = len(table.plot)
+    figure = Figure(figsize=(9, 5.4) if panels == 1 else (5 * panels, 7.5), layout="constrained")
     FigureCanvasSVG(figure)
-    axis = figure.subplots()
+    axes = figure.subplots(1, panels, sharey=True, squeeze=False)[0]
     folds = common_folds(rows)
     rows = [summary for summary in rows if folds <= set(summary.by_fold)]
+    names = {axis: _points(axis, table, cost, rows, folds) for axis, cost in zip(axes, table.plot, strict=True)}
+    bars = " (bars: ± 1 s.d. within a fold)" if any(summary.within for summary in rows) else ""
+    axes[0].set_ylabel(f"R@1 on classes never seen, %{bars}")
+    figure.draw_without_rendering()  # only now is it known where everything is
+    for axis in axes:
+        _set_apart(axis, names[axis])
+    with matplotlib.rc_context({"svg.hashsalt": table.name}), files.replacing(path) as temporary:
+        figure.savefig(temporary, format="svg", metadata={"Date": None})
+
+
+def _points(axis: Axes, table: Table, cost: str, rows: Sequence[RowSummary], folds: set[int]) -> list[Annotation]:
+    """One panel; the names of its points, which are not in their places yet."""
+    rows = [summary for summary in rows if getattr(summary, cost) is not None]
     groups = list(dict.fromkeys(_group(table, summary) for summary in rows))
     names: list[Annotation] = []
     for index, group in enumerate(groups):
-        mine = [summary for summary in rows if _group(table, summary) == group]
         colour = COLOURS[index % len(COLOURS)]
-        for summary in mine:
-            x, y = getattr(summary, table.plot), statistics.mean(summary.by_fold[fold] for fold in folds)
+        for summary in rows:
+            if _group(table, summary) != group:
+                continue
+            x, y = getattr(summary, cost), statistics.mean(summary.by_fold[fold] for fold in folds)
             axis.errorbar(x, y, yerr=summary.within, fmt="o", color=colour, capsize=2, markersize=5)
             name = summary.row.cells[0]
             names.append(axis.annotate(name, (x, y), (5, 3), textcoords="offset points", fontsize=7, arrowprops=LEADER))
         axis.plot([], [], "o", color=colour, label=group)
     axis.set_xscale("log")
-    axis.set(
-        xlabel=WORDS[table.plot],
-        ylabel="R@1 on classes never seen, %"
-        + (" (bars: ± 1 s.d. within a fold)" if any(s.within for s in rows) else ""),
-    )
+    axis.set_xlabel(WORDS[cost])
     axis.grid(alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)
     axis.margins(x=0.1, y=0.1)
     if len(groups) > 1:
         axis.legend(frameon=False, fontsize="small")
-    figure.draw_without_rendering()  # only now is it known where everything is
-    _set_apart(axis, names)
-    with matplotlib.rc_context({"svg.hashsalt": table.name}), files.replacing(path) as temporary:
-        figure.savefig(temporary, format="svg", metadata={"Date": None})
+    return names
 
 
 def _set_apart(axis: Axes, names: Sequence[Annotation]) -> None:
@@ -94,7 +102,7 @@ def _set_apart(axis: Axes, names: Sequence[Annotation]) -> None:
         taken.append(place(name.xyann))
 
 
-def _group(table: Table, summary: Summary) -> str:
+def _group(table: Table, summary: RowSummary) -> str:
     """The last axis's value, where the table has more than one axis."""
     cells = summary.row.cells
     return cells[-1] if len(table.columns) > 1 else ""

@@ -45,7 +45,7 @@ class Against:
 
 
 @dataclass(frozen=True)
-class Summary:
+class RowSummary:
     """A row of the page. Figures are in per cent."""
 
     row: Row
@@ -57,12 +57,13 @@ class Summary:
     untrained: Mean | None
     parameters: int
     gflops: float
-    ms_head: float
-    ms_per_image: float
+    ms_head: float | None
+    ms_per_image: float | None
+    native: int | None
     against: Against | None
 
 
-def summarise(table: Table, fresh: Sequence[Line]) -> list[Summary]:
+def summarise(table: Table, fresh: Sequence[Line]) -> list[RowSummary]:
     """The rows that have at least one run, in the table's order."""
     by_row = {row.name: [line for line in fresh if line.row == row.name] for row in table.rows}
     return [
@@ -72,7 +73,7 @@ def summarise(table: Table, fresh: Sequence[Line]) -> list[Summary]:
     ]
 
 
-def common_folds(rows: Sequence[Summary]) -> set[int]:
+def common_folds(rows: Sequence[RowSummary]) -> set[int]:
     """The folds in which rows can be compared: as many as half of the rows that ask for them have."""
     for folds in sorted({frozenset(summary.by_fold) for summary in rows}, key=len, reverse=True):
         asking = [summary for summary in rows if folds <= set(summary.row.folds)]
@@ -81,10 +82,10 @@ def common_folds(rows: Sequence[Summary]) -> set[int]:
     return set()
 
 
-def _summary(row: Row, mine: Sequence[Line], held: Against | None) -> Summary:
-    names = [name for name in mine[0].last if name != "epoch"]
+def _summary(row: Row, mine: Sequence[Line], held: Against | None) -> RowSummary:
+    names = [name for name in mine[0].last if name != "epoch" and all(name in line.last for line in mine)]
     starts = [line.history[0] for line in mine if line.history and line.history[0]["epoch"] == 0]
-    return Summary(
+    return RowSummary(
         row=row,
         runs=len(mine),
         last={name: _mean(line.last[name] for line in mine) for name in names},
@@ -94,8 +95,9 @@ def _summary(row: Row, mine: Sequence[Line], held: Against | None) -> Summary:
         untrained=_mean(start["recall@1"] for start in starts) if starts else None,
         parameters=mine[0].parameters,
         gflops=mine[0].gflops,
-        ms_head=min(line.ms_head for line in mine),  # noise can only lengthen
-        ms_per_image=min(line.ms_per_image for line in mine),
+        ms_head=_least(line.ms_head for line in mine),
+        ms_per_image=_least(line.ms_per_image for line in mine),
+        native=mine[-1].native,
         against=held,
     )
 
@@ -130,3 +132,8 @@ def _by_fold(mine: Sequence[Line]) -> dict[int, list[float]]:
 
 def _mean(values: Iterable[float]) -> Mean:
     return Mean.of([100 * value for value in values])
+
+
+def _least(times: Iterable[float | None]) -> float | None:
+    """The shortest, because noise can only lengthen; None where none was measured."""
+    return min((time for time in times if time is not None), default=None)

@@ -9,7 +9,7 @@ from secondsight.train.recipe import Recipe
 from secondsight.train.sets import Sets
 
 
-def inputs(recipe: Recipe, sets: Sets) -> dict[str, str]:
+def input_digests(recipe: Recipe, sets: Sets) -> dict[str, str]:
     """Role → digest, of images and of the backbone's weights; the same on every machine that has the same files."""
     images = {"train": sets.train, "validation": sets.validation}
     found = {role: some.fingerprint(sizes=True)[:16] for role, some in images.items() if some is not None}
