@@ -43,6 +43,7 @@ ROOMS = {
     "demo": {"model", "train"},
     "fit": {"model", "data", "embed"},
     "index": {"model", "data", "embed", "explain"},
+    "serve": {"index", "explain", "model", "data", "embed"},
     "cli": {"*"},
 }
 """Room → the rooms that it may import, in the order in which an image passes through them."""

@@ -30,6 +30,7 @@ from secondsight.cli import (
     recipes,
     reproduce,
     search,
+    serve,
     train,
     update,
 )
@@ -71,6 +72,7 @@ app.command("explain")(explain.explain)
 app.command("index")(index.index)
 app.command("update")(update.update)
 app.command("search")(search.search)
+app.command("serve")(serve.serve)
 app.command("duplicates")(duplicates.duplicates)
 app.command("info")(info.info)
 app.command("check")(check.check)

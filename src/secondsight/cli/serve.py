@@ -1,0 +1,52 @@
+"""``secondsight serve``: a collection on a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from secondsight.errors import ConfigError
+from secondsight.terminal import console as terminal
+from secondsight.terminal import marked
+
+
+def serve(
+    paths: list[Path] = typer.Argument(None, help="An index; several stand side by side on the page."),
+    port: int = typer.Option(8000, min=0, max=65_535, help="Where to listen; 0 takes a port that is free."),
+    host: str = typer.Option("127.0.0.1", help="The address to listen on; others than this machine's need a token."),
+    token: str = typer.Option(None, envvar="SECONDSIGHT_TOKEN", help="Only who has it may ask; 16 characters or more."),
+    open_page: bool = typer.Option(False, "--open", help="Open the page in the browser."),
+    device: str = typer.Option("cpu", help="Where the model runs."),
+) -> None:
+    """Search a collection on a page: drop a photo, see the matches, click one, see why.
+
+    [bold]secondsight serve photos.index --open[/]
+    [bold]secondsight serve average.index trained.index[/] shows two models side by side.
+    [bold]secondsight serve photos.index --host 0.0.0.0 --token "$(openssl rand -hex 16)"[/]
+
+    The same can be asked over HTTP: /openapi.json says how. Nothing leaves this machine.
+    """
+    from secondsight import index as room
+    from secondsight.serve.server import check_token, demo_index, serve
+
+    check_token(host, token)
+    if not paths:
+        found = demo_index()
+        if found is None:
+            raise ConfigError(
+                "no index given, and there is no demo's collection here; make one: secondsight index ./photos, then "
+                "secondsight serve photos.index"
+            )
+        paths = [found]
+    console = terminal(highlight=False)
+    indexes = [room.open(path, device=device) for path in paths]
+
+    def ready(address: str) -> None:
+        shown = address + (f"?token={token}" if token else "")
+        names = ", ".join(f"{marked(index.path)} ({len(index):,} pictures)" for index in indexes)
+        console.print(f"[bold]{marked(shown)}[/]  {names}; Ctrl-C stops it", soft_wrap=True)
+        if open_page:
+            typer.launch(shown)
+
+    serve(indexes, host=host, port=port, token=token, ready=ready)

@@ -1,0 +1,144 @@
+"""What can be asked of the server, and what it answers: these become its OpenAPI description."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from secondsight.errors import ConfigError
+from secondsight.explain.geometry import Box, checked_box
+from secondsight.index.filters import Not, Where, parsed
+from secondsight.serve.limits import Limits
+
+Id = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Sides = Annotated[
+    list[float],
+    Field(
+        min_length=4,
+        max_length=4,
+        description="A part of the picture: left, top, right, bottom, as fractions of its sides.",
+        examples=[[0.25, 0.1, 0.75, 0.6]],
+    ),
+]
+Conditions = Annotated[
+    dict[str, Any] | list[str],
+    Field(
+        description='Only items for which this holds. An object: {"label": "heron"} equal, {"label": ["heron", '
+        '"egret"]} any of these, {"year": {"from": 2010, "to": 2015}} a range (an end may be left out), {"label": '
+        '{"not": "heron"}}, {"path": "2024/*"} a pattern or a folder, {"label": null} has none. Or a list as on the '
+        'command line: ["label=heron", "year>=2010"].',
+        examples=[{"label": "heron"}],
+    ),
+]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class Picture(Strict):
+    """A picture that the server knows: an item, or an upload that it still keeps; and perhaps a part of it."""
+
+    id: Id | None = Field(None, description="An item of the collection.")
+    query: str | None = Field(None, max_length=64, description="The name that an upload was given by /api/search.")
+    box: Sides | None = None
+
+
+class SearchRequest(Strict):
+    """What to look for: exactly one of id, query or vector, and examples for and against; or examples alone."""
+
+    id: Id | None = Field(None, description="An item of the collection.")
+    query: str | None = Field(None, max_length=64, description="The name of an earlier upload.")
+    vector: list[float] | None = Field(None, max_length=65_536, description="A vector of this index's model.")
+    box: Sides | None = None
+    like: list[Id | Picture] = Field([], max_length=100, description="More like these: ids, or parts of pictures.")
+    unlike: list[Id | Picture] = Field([], max_length=100, description="Less like these.")
+    where: Conditions | None = None
+    k: int = Field(20, ge=1, le=Limits.hits, description="How many hits.")
+    collection: int = Field(0, ge=0, le=99, description="Which of the collections that are served.")
+
+
+class ExplainRequest(Strict):
+    """Why two pictures match."""
+
+    a: Picture
+    b: Picture
+    most: int = Field(200, ge=0, le=10_000, description="How many of the strongest links.")
+    collection: int = Field(0, ge=0, le=99)
+
+
+class PartsRequest(Strict):
+    """The parts of a picture that are worth searching for."""
+
+    of: Picture
+    count: int = Field(6, ge=1, le=32)
+    collection: int = Field(0, ge=0, le=99)
+
+
+class DismissRequest(Strict):
+    """Items that are no duplicates of each other."""
+
+    ids: list[Id] = Field(min_length=2, max_length=500)
+    collection: int = Field(0, ge=0, le=99)
+
+
+class Item(BaseModel):
+    id: int
+    label: str | None
+    path: str | None = Field(description="As it stands in the folder or table that it came from.")
+    width: int | None
+    height: int | None
+    columns: dict[str, Any]
+
+
+class Hit(Item):
+    score: float = Field(description="Cosine: 1 is the same picture.")
+    probability: float | None = Field(description="How likely it is a match, in the sense of `meaning`.")
+    match: bool = Field(description="Above the score at which this collection's matches end.")
+
+
+class SearchAnswer(BaseModel):
+    hits: list[Hit]
+    query: str | None = Field(None, description="Name of the upload, for boxes and explanations; kept for a while.")
+    meaning: str = Field(description="What a probability says.")
+    why: str | None = Field(None, description="Why there are fewer hits than asked for.")
+    seen: list[float] | None = Field(None, description="The part of the query that the model looked at.")
+    milliseconds: dict[str, float]
+
+
+class Items(BaseModel):
+    items: list[Item]
+    total: int
+
+
+class Trouble(BaseModel):
+    """Every error: what is wrong, and what to do about it."""
+
+    error: str
+    cure: str
+
+
+def box_of(sides: list[float] | None) -> Box | None:
+    return None if sides is None else checked_box(sides)
+
+
+def where_of(given: dict[str, Any] | list[str] | None) -> Where | None:
+    """Conditions in JSON as the index takes them."""
+    if not given:
+        return None
+    return parsed(given) if isinstance(given, list) else {key: _value(key, value) for key, value in given.items()}
+
+
+def _value(key: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_value(key, one) for one in value]
+    if isinstance(value, dict):
+        if value.keys() == {"not"}:
+            return Not(_value(key, value["not"]))
+        if value and value.keys() <= {"from", "to"}:
+            return value.get("from"), value.get("to")
+        raise ConfigError(f'where {key!r}: an object is {{"from": …, "to": …}} or {{"not": …}}, got {sorted(value)}')
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ConfigError(f"where {key!r}: {value} is larger than any number in an index")
+    return value

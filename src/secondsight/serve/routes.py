@@ -1,0 +1,279 @@
+"""The addresses of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+from collections.abc import AsyncIterator, Sequence
+from importlib.resources import files as package_files
+from typing import Annotated, Any, Literal
+
+from fastapi import FastAPI, Path, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from secondsight.errors import ConfigError
+from secondsight.index import Index
+from secondsight.serve import facets, requests, troubles
+from secondsight.serve.decoders import Decoders
+from secondsight.serve.guard import Guard
+from secondsight.serve.limits import Limits
+from secondsight.serve.metrics import Metrics
+from secondsight.serve.service import Gone, Service, described
+from secondsight.version import __version__
+
+TYPES = {"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
+TYPES |= {"svg": "image/svg+xml"}
+
+DESCRIPTION = """Search a collection by picture, by part of a picture, by example; see why two pictures match.
+
+Errors are `{"error": what is wrong, "cure": what to do about it}`. 503 comes with `Retry-After`. Where the server was
+started with a token, send it as `Authorization: Bearer TOKEN`.
+"""
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    code: {"model": requests.Trouble, "description": words}
+    for code, words in {
+        400: "No request that can be read.",
+        404: "Not there, or no longer kept.",
+        413: "Too large.",
+        422: "Cannot be done; the answer says why.",
+        503: "Busy: come back after `Retry-After` seconds.",
+    }.items()
+}
+
+Which = Annotated[int, Query(ge=0, le=99, description="Which of the collections that are served.")]
+ItemId = Annotated[int, Path(ge=0, le=2**63 - 1)]
+
+
+def application(
+    indexes: Sequence[Index],
+    *,
+    token: str | None = None,
+    hosts: set[str] | None = None,
+    limits: Limits | None = None,
+) -> Guard:
+    """The server of these collections, as an ASGI application.
+
+    Args:
+        indexes: What is served; the first is what the page opens.
+        token: Only who has it may ask.
+        hosts: Names that the server answers to; None for any.
+        limits: What a request may cost.
+    """
+    limits = limits or Limits()
+    decoders = Decoders(limits)
+    services = [Service(index, decoders, limits) for index in indexes]
+    metrics = Metrics(services, decoders)
+
+    @contextlib.asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        # The first request comes at once, and finds a server that loads its model.
+        loading = [asyncio.create_task(service.run(service.warm)) for service in services]
+        yield
+        for task in loading:
+            task.cancel()
+        decoders.close()
+        for service in services:
+            service.close()
+
+    app = FastAPI(
+        title="secondsight",
+        version=__version__,
+        description=DESCRIPTION,
+        docs_url=None,  # the usual page of documentation asks another host for its scripts
+        redoc_url=None,
+        lifespan=life,
+    )
+    troubles.install(app, limits)
+    _page(app)
+    _searching(app, services)
+    _items(app, services)
+    _state(app, services, metrics)
+    from secondsight.serve import surveys
+
+    surveys.install(app, services)
+    return Guard(app, token=token, hosts=hosts, limits=limits, metrics=metrics)
+
+
+def chosen(services: Sequence[Service], number: int) -> Service:
+    if number >= len(services):
+        raise Gone(f"there is no collection {number}; {len(services)} are served, from 0 on")
+    return services[number]
+
+
+def _page(app: FastAPI) -> None:
+    """The page's files, read once: no name in a request ever becomes a path."""
+    for file in (package_files("secondsight.serve") / "page").iterdir():
+        kind = TYPES.get(file.name.rpartition(".")[2])
+        if kind is not None:
+            address = "/" if file.name == "index.html" else f"/{file.name}"
+            app.add_api_route(address, _file(file.read_bytes(), kind), include_in_schema=False)
+
+
+def _file(content: bytes, kind: str) -> Any:
+    tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+    headers = {"etag": tag, "cache-control": "no-cache"}
+
+    async def endpoint(request: Request) -> Response:
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(content, media_type=kind, headers=headers)
+
+    return endpoint
+
+
+def _searching(app: FastAPI, services: Sequence[Service]) -> None:
+    form = requests.SearchRequest.model_json_schema(ref_template="#/components/schemas/{model}")["properties"]
+    fields = {name: {"type": "string", "description": f"JSON: {name}."} for name in ("box", "where", "like", "unlike")}
+    fields |= {name: form[name] for name in ("k", "collection")}
+    picture = {"type": "string", "format": "binary", "description": "A picture: JPEG, PNG, WebP, GIF, TIFF, HEIC …"}
+    body = {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {"type": "object", "properties": {"file": picture, **fields}, "required": ["file"]}
+            },
+            "application/json": {"schema": {"$ref": "#/components/schemas/SearchRequest"}},
+        },
+    }
+
+    @app.post(
+        "/api/search",
+        response_model=requests.SearchAnswer,
+        responses=ERRORS,
+        openapi_extra={"requestBody": body},
+        summary="Find what is like a picture, a part of it, an item, a vector, or examples",
+    )
+    async def search(request: Request) -> JSONResponse:
+        asked, upload = await _asked(request)
+        return JSONResponse(await chosen(services, asked.collection).search(asked, upload))
+
+    @app.post("/api/explain", responses=ERRORS, summary="Why two pictures match, place by place")
+    async def explain(asked: requests.ExplainRequest) -> JSONResponse:
+        return JSONResponse(await chosen(services, asked.collection).explain(asked.a, asked.b, asked.most))
+
+    @app.post("/api/parts", responses=ERRORS, summary="Parts of a picture that are worth searching for")
+    async def parts(asked: requests.PartsRequest) -> JSONResponse:
+        return JSONResponse({"parts": await chosen(services, asked.collection).parts(asked.of, asked.count)})
+
+    # The description of what the search's body refers to.
+    usual = app.openapi
+
+    def described_openapi() -> dict[str, Any]:
+        schema = usual()
+        made = requests.SearchRequest.model_json_schema(ref_template="#/components/schemas/{model}")
+        known = schema["components"]["schemas"]
+        known.update({name: part for name, part in made.pop("$defs", {}).items() if name not in known})
+        known.setdefault("SearchRequest", made)
+        return schema
+
+    app.openapi = described_openapi
+
+
+async def _asked(request: Request) -> tuple[requests.SearchRequest, bytes | None]:
+    """A search from JSON, or from a form with a file."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "application/json":
+        return requests.SearchRequest.model_validate(_json(await request.body(), "the body")), None
+    if kind != "multipart/form-data":
+        raise ConfigError(f"a body of {kind or 'no type'}; send application/json, or multipart/form-data with a file")
+    async with request.form(max_files=1, max_fields=12, max_part_size=1 << 20) as form:
+        fields: dict[str, Any] = {}
+        upload = None
+        for name, value in form.multi_items():
+            if isinstance(value, str):
+                fields[name] = _json(value, f"the field {name!r}")
+            elif name == "file":
+                upload = await value.read()
+    if upload is None:
+        raise ConfigError("the form has no file; send the picture as the field 'file'")
+    return requests.SearchRequest.model_validate(fields), upload
+
+
+def _json(text: str | bytes, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{what} is no JSON ({error}); see /openapi.json") from error
+
+
+def _items(app: FastAPI, services: Sequence[Service]) -> None:
+    @app.get(
+        "/api/items",
+        response_model=requests.Items,
+        responses=ERRORS,
+        summary="Items in the order of their ids",
+    )
+    async def items(
+        where: Annotated[str | None, Query(max_length=20_000, description="JSON, as in a search.")] = None,
+        offset: Annotated[int, Query(ge=0, le=2**31)] = 0,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        collection: Which = 0,
+    ) -> JSONResponse:
+        service = chosen(services, collection)
+        given = None if where is None else _json(where, "where")
+        if given is not None and not isinstance(given, (dict, list)):
+            raise ConfigError("where is a JSON object or a list of conditions; see /openapi.json")
+        condition = requests.where_of(given)
+
+        def found() -> dict[str, Any]:
+            page = service.index.items(condition, offset=offset, limit=limit)
+            return {"items": [described(item) for item in page], "total": service.index.count(condition)}
+
+        return JSONResponse(await service.run(found))
+
+    picture: dict[int | str, dict[str, Any]] = {200: {"content": {"image/jpeg": {}}, "description": "A JPEG."}}
+
+    @app.get("/api/thumbnail/{id}", responses=ERRORS | picture, response_class=Response, summary="A small picture")
+    async def thumbnail(id: ItemId, side: Literal["96", "192", "384"] = "192", collection: Which = 0) -> Response:
+        content = await chosen(services, collection).picture(id, int(side), keep=True)
+        return _jpeg(content, 86_400)
+
+    @app.get("/api/image/{id}", responses=ERRORS | picture, response_class=Response, summary="An item's picture")
+    async def image(id: ItemId, side: Literal["960", "1920"] = "960", collection: Which = 0) -> Response:
+        return _jpeg(await chosen(services, collection).picture(id, int(side), keep=False), 3600)
+
+    @app.get("/api/query/{name}", responses=ERRORS | picture, response_class=Response, summary="An upload, upright")
+    async def query(name: Annotated[str, Path(max_length=64)], collection: Which = 0) -> Response:
+        kept = await chosen(services, collection).kept(requests.Picture(query=name))
+        return _jpeg(kept.preview, 3600)
+
+
+def _jpeg(content: bytes, seconds: int) -> Response:
+    return Response(content, media_type="image/jpeg", headers={"cache-control": f"private, max-age={seconds}"})
+
+
+def _state(app: FastAPI, services: Sequence[Service], metrics: Metrics) -> None:
+    @app.get("/api/collections", summary="What is served, and what it can be filtered by")
+    async def collections() -> JSONResponse:
+        return JSONResponse({"collections": [await service.run(_described, service) for service in services]})
+
+    @app.get("/healthz", summary="Whether the server is well")
+    async def healthz() -> JSONResponse:
+        return JSONResponse({"status": "ok", "items": [len(service.index) for service in services]})
+
+    @app.get("/metrics", summary="For Prometheus", response_class=Response)
+    async def prometheus() -> Response:
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _described(service: Service) -> dict[str, Any]:
+    info, trouble = service.index.info(), service.model_trouble()
+    model = None if trouble else service.network().model
+    return {
+        "name": service.index.path.name,
+        "version": hashlib.sha256(str(service.index.path.resolve()).encode()).hexdigest()[:8],
+        "items": info["items"],
+        "dimension": info["dimension"],
+        "model": info["model"].get("description"),
+        "how": info["model"].get("how it was made"),
+        "meaning": info["scores"].get("meaning", ""),
+        "cut": info["scores"].get("cut"),
+        "generation": info["generation"],
+        "trouble": trouble,
+        "exact": bool(model is not None and model.pooling.additive),
+        "codewords": bool(model is not None and getattr(model.pooling, "codebooks", None)),
+        **facets.facets(service.index),
+    }
