@@ -1,0 +1,102 @@
+"""Every command in README and docs is one that the command line takes; those of README are run, in its order."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+import torch
+import typer.main
+from PIL import Image
+from typer.testing import CliRunner
+
+from secondsight.cli.main import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+ELSEWHERE = {
+    "data get": "needs the network",
+    "train cub-": "needs a dataset that is not shipped",
+    "serve": "runs until it is stopped; tests/test_serve_* start it",
+    "poolings --compare": "trains every pooling; tests/test_reproduce_* run it on small images",
+}
+"""Beginnings of README's commands that are not run here, with the reason; they are parsed all the same."""
+
+
+def commands(page: Path) -> list[str]:
+    """The lines of fenced blocks that run ``secondsight``, also under torchrun, without their comments."""
+    blocks = re.findall(r"^```(?:bash|sh|console)?\n(.*?)^```", page.read_text(), flags=re.M | re.S)
+    lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    lines = [re.sub(r"^torchrun .*?-m (?=secondsight )", "", line) for line in lines]
+    return [re.split(r"\s#\s|\s\|\s|\s>\s", line)[0].strip() for line in lines if line.startswith("secondsight ")]
+
+
+def parse(line: str) -> None:
+    """Fail where the command line would not understand a command; nothing is run."""
+    command = typer.main.get_command(app)
+    words = shlex.split(line)[1:]
+    while isinstance(command, click.Group):
+        assert words, f"{line}: no verb"
+        assert words[0] in command.commands, f"{line}: there is no verb {words[0]!r}"
+        command, words = command.commands[words[0]], words[1:]
+    command.make_context(line, words)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_command_line_takes_every_documented_command(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for line in commands(page):
+        parse(line.replace("…", ""))
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory) -> Path:
+    """A folder as README's reader has it: ``photos/`` with a subfolder per class, and three single pictures."""
+    from sklearn.datasets import load_digits
+
+    desk = tmp_path_factory.mktemp("desk")
+    digits = load_digits()
+    for number in range(4):
+        (desk / "photos" / f"digit {number}").mkdir(parents=True)
+        for i, pixels in enumerate(digits.images[digits.target == number][:6]):
+            image = Image.fromarray((pixels * 15.9).astype("uint8")).resize((48, 40))
+            image.save(desk / "photos" / f"digit {number}" / f"{i}.png")
+    for name, number in (("a.jpg", 1), ("b.jpg", 1), ("query.jpg", 2)):
+        pixels = digits.images[digits.target == number][7 if name == "a.jpg" else 8]
+        Image.fromarray((pixels * 15.9).astype("uint8")).resize((64, 64)).convert("RGB").save(desk / name)
+    return desk
+
+
+def test_readme_s_commands_work_one_after_the_other(desk, monkeypatch):
+    monkeypatch.chdir(desk)
+    monkeypatch.setenv("SECONDSIGHT_CACHE", str(desk / "cache"))
+    for line in commands(ROOT / "README.md"):
+        words = shlex.split(line)[1:]
+        if any(" ".join(words).startswith(beginning) for beginning in ELSEWHERE):
+            continue
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, f"{line}\n{done.output}\n{done.exception!r}"
+    for made in ("photos.index", "hits.png", "why.html", "runs/photos/best", "why.png", "trained.index", "photos.onnx"):
+        assert (desk / made).exists(), made
+    report = json.loads(next((desk / "runs").glob("evaluate-*/report.json")).read_text())
+    assert report["warnings"] == [], "README's evaluation judges classes that did not teach"
+
+
+def test_readme_s_python_works(desk, monkeypatch):
+    """After the commands above, in the same folder."""
+    monkeypatch.chdir(desk)
+    (code,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.M | re.S)
+    names = {
+        "images": torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8),
+        "x": torch.randn(2, 9, 256),
+        "mask": torch.ones(2, 9, dtype=torch.bool),
+    }
+    exec(compile(code, "README.md", "exec"), names)
+    torch.testing.assert_close(names["contributions"].sum(1), names["z"], atol=1e-4, rtol=1e-4)
+    assert names["why"].links.sum() == pytest.approx(names["why"].similarity, abs=1e-5)
+    assert len(names["hits"].paths[0]) == 10
