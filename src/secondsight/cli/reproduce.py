@@ -70,9 +70,12 @@ def reproduce(
 
 
 def _run(table: Table, runs: list[Run], places: Places, *, limit: int | None, minutes: float | None) -> None:
+    from secondsight import files
     from secondsight.reproduce.lines import path_of
     from secondsight.reproduce.running import run_table
 
+    for place in (places.out, places.work):
+        files.check_writable(place)
     console = terminal.console(stderr=True, highlight=False)
 
     def say(words: str) -> None:
