@@ -9,6 +9,7 @@ from rich import box
 from rich.table import Table
 
 from secondsight import terminal
+from secondsight.errors import ConfigError
 from secondsight.train import shipped_recipes
 
 
@@ -21,7 +22,12 @@ def recipes(
     [bold]secondsight recipes photos > mine.toml[/] is how a recipe of one's own begins.
     """
     if name is not None:
-        typer.echo(shipped_recipes.find(name).read_text(encoding="utf-8"), nl=False)
+        file = shipped_recipes.find(name)
+        try:
+            text = file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{file}: not a recipe: it is no text in UTF-8") from error
+        typer.echo(text, nl=False)
         return
     rows = [
         {"name": n, "description": shipped_recipes.describe(file), "path": str(file)}
