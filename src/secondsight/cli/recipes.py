@@ -9,6 +9,7 @@ from rich import box
 from rich.table import Table
 
 from secondsight import shipped, terminal
+from secondsight.errors import ConfigError
 
 
 def recipes(
@@ -20,7 +21,12 @@ def recipes(
     [bold]secondsight recipes photos > mine.toml[/] is how a recipe of one's own begins.
     """
     if name is not None:
-        typer.echo(shipped.find(name).read_text(encoding="utf-8"), nl=False)
+        file = shipped.find(name)
+        try:
+            text = file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{file}: not a recipe: it is no text in UTF-8") from error
+        typer.echo(text, nl=False)
         return
     rows = [
         {"name": n, "description": shipped.describe(file), "path": str(file)} for n, file in shipped.files().items()

@@ -81,9 +81,12 @@ def make(
     table: Table, runs: list[Run], places: Places, *, limit: int | None = None, minutes: float | None = None
 ) -> None:
     """Run what is missing and say how it went; leaves with 130 where a signal stopped it, with 1 where runs failed."""
+    from secondsight import files
     from secondsight.reproduce.lines import path_of
     from secondsight.reproduce.runner import run_table
 
+    for place in (places.out, places.work):
+        files.check_writable(place)
     console = terminal.console(stderr=True, highlight=False)
 
     def say(words: str) -> None:

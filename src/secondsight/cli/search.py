@@ -51,6 +51,7 @@ def search(
     Scores are cosines: 1 is the same picture. The probability says what that means in this index (see
     [bold]secondsight info[/]); what is below its cut is no match, and is shown dimmed.
     """
+    from secondsight import files
     from secondsight import index as room
     from secondsight.index.filters import parsed
 
@@ -62,6 +63,8 @@ def search(
         check_target(why)
     if bool(queries) == bool(like or unlike):
         raise ConfigError("give pictures to look for, or examples with --like and --unlike: one of both")
+    if sheet is not None:
+        files.check_writable(sheet, directory=False)
     found, condition = room.open(path, device=device), parsed(where or [])
     use_runtime(found, runtime, images=1)
     asked: list[Any] = []

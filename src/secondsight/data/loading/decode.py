@@ -38,6 +38,7 @@ from secondsight.data.loading.limits import (
     check_memory,
     check_size,
     check_work,
+    is_small,
     jpeg_memory,
     jpeg_scans,
     memory_limit,
@@ -176,7 +177,7 @@ def _simplejpeg(content: bytes, target: int | None, max_pixels: int, scratch: Sc
             # Only factors of two and more have fast code in libjpeg-turbo: ⅞ takes twice the time of the full size.
             height, width, _, _ = simplejpeg.decode_jpeg_header(content, target, target, 2)
         orientation, size = jpeg_orientation(content), int(height) * int(width) * 3
-        with _allowed(_jpeg_needs(content, full, size // 3, turned=orientation in range(2, 9))):
+        with _jpeg_room(content, full, size // 3, turned=2 <= orientation <= 8):
             memory = bytearray(size) if scratch is None else scratch.take(size)
             pixels = simplejpeg.decode_jpeg(
                 content, "RGB", min_height=int(height), min_width=int(width), min_factor=2, buffer=memory
@@ -188,11 +189,18 @@ def _simplejpeg(content: bytes, target: int | None, max_pixels: int, scratch: Sc
         return None
 
 
-def _jpeg_needs(content: bytes, full: tuple[int, int], decoded: int, *, turned: bool) -> int:
-    """Bytes; where the scans are too many, that is said here."""
+def _jpeg_room(
+    content: bytes, full: tuple[int, int], decoded: int, *, turned: bool
+) -> contextlib.AbstractContextManager[None]:
+    """Memory and work for one JPEG; almost all are so small that this is known without looking closer."""
+    if is_small(full[0] * full[1], content):
+        return _ANY
     scans, progressive = jpeg_scans(content)
     check_work(*full, scans)
-    return jpeg_memory(*full, decoded, len(content), progressive=progressive, turned=turned)
+    return _allowed(jpeg_memory(*full, decoded, len(content), progressive=progressive, turned=turned))
+
+
+_ANY = contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -30,6 +30,7 @@ MAX_WORK = 1 << 30
 MAX_MEMORY = 10**9
 """Bytes, unless ``$SECONDSIGHT_DECODE_MEMORY`` says otherwise."""
 
+SMALL = MAX_MEMORY // 10  # bytes: pictures that need more take turns
 RESULT = 3  # bytes of a pixel in the result, RGB
 STRIP = 1 << 20  # pixels that are converted to RGB at a time
 CONVERTING = 24 * STRIP  # bytes
@@ -52,6 +53,15 @@ def memory_limit() -> int:
     if match is None:
         raise ConfigError(f"SECONDSIGHT_DECODE_MEMORY={text!r}: a size such as 500MB, 2GB or 4GB")
     return int(match[1]) * 1000 ** " kmgt".index(match[2] or " ")
+
+
+def is_small(pixels: int, content: bytes) -> bool:
+    """Whether a JPEG is within all limits at first sight: 12 bytes a pixel are the most it can take."""
+    return (
+        12 * pixels + len(content) < SMALL
+        and content.count(b"\xff\xda") * pixels <= MAX_WORK  # also those of a thumbnail inside: the count is too high
+        and "SECONDSIGHT_DECODE_MEMORY" not in os.environ
+    )
 
 
 def check_size(width: int, height: int, max_pixels: int) -> None:
