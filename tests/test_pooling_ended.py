@@ -46,11 +46,11 @@ def test_fully_whitened_outputs_are_uncorrelated(features):
     torch.testing.assert_close(moment / moment.diagonal().mean(), torch.eye(3), atol=1e-3, rtol=0)
 
 
-def test_only_the_matrix_learns_and_it_is_the_end():
+def test_only_the_matrix_learns_and_it_is_the_readout():
     pool = pooling.build("average", 10, 4, power=0.5, whiten=0.25)
     learning = [p for p in pool.parameters() if p.requires_grad]
     assert [p.shape for p in learning] == [(10, 4)]
-    assert all(p is q for p, q in zip(learning, pool.ends(), strict=True))
+    assert all(p is q for p, q in zip(learning, pool.readout_parameters(), strict=True))
 
 
 def test_what_is_masked_out_does_not_count(features):

@@ -126,8 +126,10 @@ def test_every_row_of_a_shipped_table_can_be_built(name):
     for row in table.rows:
         m = (recipe := row.recipe(fold=0, seed=0)).model
         with torch.device("meta"):
-            backbones.build(m.backbone, weights=None, freeze=m.freeze, **m.backbone_options)
-            assert pooling.build(m.pooling, in_dim=256, out_dim=m.dim, **m.pooling_options).out_dim == m.dim
+            network = backbones.build(m.backbone, weights=None, freeze=m.freeze, **m.backbone_options)
+            whole = pooling.POOLINGS[pooling.family(m.pooling)].skips_reduction or not m.reduce
+            channels = network.out_dim if whole else m.reduce
+            assert pooling.build(m.pooling, in_dim=channels, out_dim=m.dim, **m.pooling_options).out_dim == m.dim
         losses.build(recipe.loss.name, dim=m.dim, classes=4, **recipe.loss.options)
         assert recipe.validation.share == 0.5
 

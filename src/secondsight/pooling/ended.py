@@ -51,7 +51,7 @@ class Ended(Pooling):
             raise DataError("no local features to fit from: the stream is empty")
         self.ending.fit(torch.cat(pooled))
 
-    def ends(self) -> Iterator[nn.Parameter]:
+    def readout_parameters(self) -> Iterator[nn.Parameter]:
         """The matrix of ``whiten``."""
         yield from self.ending.parameters()
 
