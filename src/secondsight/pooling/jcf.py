@@ -202,7 +202,7 @@ class JCF(Pooling):
         alike = y is None and len(self.codebooks) == 1
         return h, None if alike else self.codebooks[-1](x if y is None else y, mask)
 
-    def _routes_pay(self, *, locations: int) -> bool:
+    def _routes_pay(self, *, locations: int | torch.SymInt) -> bool:
         """Whether h touches fewer codewords than there are shared projectors, and often enough: then N combined ones,
         routed, cost less.
         """
