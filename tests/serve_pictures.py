@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -50,3 +55,21 @@ def collection(root: Path, *, each: int = 8) -> index.Index:
     with (root / "photos.csv").open("w", newline="", encoding="utf-8") as handle:
         csv.writer(handle).writerows([["path", "label", "year"], *rows])
     return index.create(root / "photos.index", serve_model(), str(root / "photos.csv"))
+
+
+@contextlib.contextmanager
+def running(app: Any) -> Iterator[str]:
+    """The application on a port of its own, in a thread of its own; gives its address."""
+    import uvicorn
+
+    from secondsight.serve.server import listen
+
+    bound = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.05)
+    yield f"http://127.0.0.1:{bound.getsockname()[1]}/"
+    server.should_exit = True
+    thread.join(30)

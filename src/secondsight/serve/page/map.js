@@ -46,13 +46,13 @@ function paint() {
     const [x, y] = screen(places[i]);
     if (x < -40 || y < -40 || x > width + 40 || y > height + 40) continue;
     // One picture a cell, fixed to the map, so that it stays while the map moves.
-    const cell = `${Math.floor(places[i][0] * scale() / CELL)},${Math.floor(places[i][1] * scale() / CELL)}`;
-    if (!cells.has(cell)) cells.set(cell, [i, x, y]);
+    const column = Math.floor(places[i][0] * scale() / CELL), row = Math.floor(places[i][1] * scale() / CELL);
+    if (free(cells, column, row, x, y)) cells.set(`${column},${row}`, [i, x, y]);
     else context.fillRect(x - 1.5, y - 1.5, 3, 3);
   }
   context.globalAlpha = 1;
   for (const [i, x, y] of cells.values()) {
-    const picture = load_(ids[i]);
+    const picture = pictured(ids[i]);
     if (picture.complete && picture.naturalWidth) {
       const k = PICTURE / Math.max(picture.naturalWidth, picture.naturalHeight), w = k * picture.naturalWidth, h = k * picture.naturalHeight;
       context.drawImage(picture, x - w / 2, y - h / 2, w, h);
@@ -65,7 +65,16 @@ function paint() {
   }
 }
 
-function load_(id) {
+// Whether a picture at (x, y) would lie on no other one.
+function free(cells, column, row, x, y) {
+  for (let c = column - 1; c <= column + 1; c++) for (let r = row - 1; r <= row + 1; r++) {
+    const other = cells.get(`${c},${r}`);
+    if (other && ((c === column && r === row) || (Math.abs(other[1] - x) < PICTURE && Math.abs(other[2] - y) < PICTURE))) return false;
+  }
+  return true;
+}
+
+function pictured(id) {
   if (!pictures.has(id)) {
     if (pictures.size > 3000) pictures.delete(pictures.keys().next().value);
     const picture = new Image();
