@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from secondsight.errors import ConfigError
@@ -11,6 +12,7 @@ from secondsight.explain.geometry import Box, checked_box
 from secondsight.index.filters import Not, Where, parsed
 from secondsight.serve.limits import Limits
 
+Which = Annotated[int, Query(ge=0, le=99, description="Which of the collections that are served.")]
 Id = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Sides = Annotated[
     list[float],
@@ -40,23 +42,27 @@ class Strict(BaseModel):
 class Picture(Strict):
     """A picture that the server knows: an item, or an upload that it still keeps; and perhaps a part of it."""
 
-    id: Id | None = Field(None, description="An item of the collection.")
-    query: str | None = Field(None, max_length=64, description="The name that an upload was given by /api/search.")
+    id: Id | None = Field(default=None, description="An item of the collection.")
+    query: str | None = Field(
+        default=None, max_length=64, description="The name that an upload was given by /api/search."
+    )
     box: Sides | None = None
 
 
 class SearchRequest(Strict):
     """What to look for: exactly one of id, query or vector, and examples for and against; or examples alone."""
 
-    id: Id | None = Field(None, description="An item of the collection.")
-    query: str | None = Field(None, max_length=64, description="The name of an earlier upload.")
-    vector: list[float] | None = Field(None, max_length=65_536, description="A vector of this index's model.")
+    id: Id | None = Field(default=None, description="An item of the collection.")
+    query: str | None = Field(default=None, max_length=64, description="The name of an earlier upload.")
+    vector: list[float] | None = Field(default=None, max_length=65_536, description="A vector of this index's model.")
     box: Sides | None = None
-    like: list[Id | Picture] = Field([], max_length=100, description="More like these: ids, or parts of pictures.")
-    unlike: list[Id | Picture] = Field([], max_length=100, description="Less like these.")
+    like: list[Id | Picture] = Field(
+        default=[], max_length=100, description="More like these: ids, or parts of pictures."
+    )
+    unlike: list[Id | Picture] = Field(default=[], max_length=100, description="Less like these.")
     where: Conditions | None = None
-    k: int = Field(20, ge=1, le=Limits.hits, description="How many hits.")
-    collection: int = Field(0, ge=0, le=99, description="Which of the collections that are served.")
+    k: int = Field(default=20, ge=1, le=Limits.hits, description="How many hits.")
+    collection: int = Field(default=0, ge=0, le=99, description="Which of the collections that are served.")
 
 
 class ExplainRequest(Strict):
@@ -64,23 +70,23 @@ class ExplainRequest(Strict):
 
     a: Picture
     b: Picture
-    most: int = Field(200, ge=0, le=10_000, description="How many of the strongest links.")
-    collection: int = Field(0, ge=0, le=99)
+    most: int = Field(default=200, ge=0, le=10_000, description="How many of the strongest links.")
+    collection: int = Field(default=0, ge=0, le=99)
 
 
 class PartsRequest(Strict):
     """The parts of a picture that are worth searching for."""
 
     of: Picture
-    count: int = Field(6, ge=1, le=32)
-    collection: int = Field(0, ge=0, le=99)
+    count: int = Field(default=6, ge=1, le=32)
+    collection: int = Field(default=0, ge=0, le=99)
 
 
 class DismissRequest(Strict):
     """Items that are no duplicates of each other."""
 
     ids: list[Id] = Field(min_length=2, max_length=500)
-    collection: int = Field(0, ge=0, le=99)
+    collection: int = Field(default=0, ge=0, le=99)
 
 
 class Item(BaseModel):
@@ -100,10 +106,12 @@ class Hit(Item):
 
 class SearchAnswer(BaseModel):
     hits: list[Hit]
-    query: str | None = Field(None, description="Name of the upload, for boxes and explanations; kept for a while.")
+    query: str | None = Field(
+        default=None, description="Name of the upload, for boxes and explanations; kept for a while."
+    )
     meaning: str = Field(description="What a probability says.")
-    why: str | None = Field(None, description="Why there are fewer hits than asked for.")
-    seen: list[float] | None = Field(None, description="The part of the query that the model looked at.")
+    why: str | None = Field(default=None, description="Why there are fewer hits than asked for.")
+    seen: list[float] | None = Field(default=None, description="The part of the query that the model looked at.")
     milliseconds: dict[str, float]
 
 

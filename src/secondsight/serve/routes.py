@@ -15,12 +15,13 @@ from fastapi.responses import JSONResponse, Response
 
 from secondsight.errors import ConfigError
 from secondsight.index import Index
-from secondsight.serve import facets, requests, troubles
+from secondsight.serve import facets, requests, surveys, troubles
 from secondsight.serve.decoders import Decoders
 from secondsight.serve.guard import Guard
 from secondsight.serve.limits import Limits
 from secondsight.serve.metrics import Metrics
-from secondsight.serve.service import Gone, Service, described
+from secondsight.serve.requests import Which
+from secondsight.serve.service import Service, chosen, described
 from secondsight.version import __version__
 
 TYPES = {"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
@@ -43,7 +44,6 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 
-Which = Annotated[int, Query(ge=0, le=99, description="Which of the collections that are served.")]
 ItemId = Annotated[int, Path(ge=0, le=2**63 - 1)]
 
 
@@ -91,16 +91,8 @@ def application(
     _searching(app, services)
     _items(app, services)
     _state(app, services, metrics)
-    from secondsight.serve import surveys
-
     surveys.install(app, services)
     return Guard(app, token=token, hosts=hosts, limits=limits, metrics=metrics)
-
-
-def chosen(services: Sequence[Service], number: int) -> Service:
-    if number >= len(services):
-        raise Gone(f"there is no collection {number}; {len(services)} are served, from 0 on")
-    return services[number]
 
 
 def _page(app: FastAPI) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import signal
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -113,6 +114,12 @@ def serve(
 
 
 async def _run(server: Any, bound: socket.socket, ready: Callable[[], None] | None) -> None:
+    # uvicorn would end by the signal that stopped it; an end that was asked for is no failure.
+    server.capture_signals = contextlib.nullcontext
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C is a KeyboardInterrupt there
+            loop.add_signal_handler(number, server.handle_exit, number, None)
     running = asyncio.create_task(server.serve(sockets=[bound]))
     while not server.started and not running.done():
         await asyncio.sleep(0.02)

@@ -38,6 +38,13 @@ class Busy(SecondsightError):
     """More work waits than will be done soon."""
 
 
+def chosen(services: Sequence[Service], number: int) -> Service:
+    """The collection of that number."""
+    if number >= len(services):
+        raise Gone(f"there is no collection {number}; {len(services)} are served, from 0 on")
+    return services[number]
+
+
 class Service:
     """An index, its model, and what is kept of recent pictures."""
 
@@ -151,7 +158,7 @@ class Service:
         examples = [[Picture(id=p) if isinstance(p, int) else p for p in group] for group in (asked.like, asked.unlike)]
         liked, unliked = [[await self.vector(p) for p in group] for group in examples]
         spent["embed"] = 1000 * (time.perf_counter() - start)
-        own = {p.id for group in examples for p in group if p.id is not None} | ({asked.id} - {None})
+        own = {id for id in (asked.id, *(p.id for group in examples for p in group)) if id is not None}
         hits = await self.run(self._search, base, liked, unliked, sorted(own), asked.k, where)
         spent["all"] = 1000 * (time.perf_counter() - start)
         seen = None if kept is None else [round(side, 6) for side in kept.frame.seen]

@@ -180,9 +180,9 @@ async function start() {
   document.title = `${first.name} · secondsight`;
   find("#collection").textContent = `${collections.map((one) => one.name).join(" beside ")} · ${first.items.toLocaleString("en")} pictures`;
   find("[data-view=codewords]").hidden = !first.codewords;
-  panes = collections.map((one) => {
+  panes = collections.map((one, number) => {
     const list = make("ul", { className: "grid" });
-    find("#results").append(make("section", { className: "pane", "aria-label": one.name }, collections.length > 1 ? make("h2", {}, one.name, make("span", { className: "hint" }, ` ${one.model ?? ""}`)) : null, list));
+    find("#results").append(make("section", { className: "pane", "aria-label": `Answers of ${one.name}${number ? `, ${number + 1}` : ""}` }, collections.length > 1 ? make("h2", {}, one.name, make("span", { className: "hint" }, ` ${one.model ?? ""}`)) : null, list));
     return { list };
   });
   if (first.trouble) say({ message: `this collection can be browsed and searched by its own pictures, but not by yours: ${first.trouble}`, cure: "" });

@@ -88,7 +88,7 @@ export function shown(list, answer, number, acts) {
   const none = judged && hits.length > 0 && !hits.some((hit) => hit.match);
   fill(list, hits, number, acts, (hit, i) => {
     if (none && i === 0) return make("li", { className: "none" }, make("b", {}, "Nothing here matches"), "These are the nearest, and none of them is likely the same.");
-    if (!none && judged && i > 0 && !hit.match && hits[i - 1].match) return make("li", { className: "line", role: "separator", "aria-label": "Probably the same ends here" }, "probably the same ends here");
+    if (!none && judged && i > 0 && !hit.match && hits[i - 1].match) return make("li", { className: "line" }, "probably the same ends here");
     return null;
   });
   if (!hits.length) list.replaceChildren(make("li", { className: "none" }, make("b", {}, "Nothing to show"), answer.why ?? "No item was found."));
