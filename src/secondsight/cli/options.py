@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 import typer
 
-from secondsight.errors import ConfigError, UnknownName
+from secondsight.errors import ConfigError, UnknownName, first_line
 
 MISSING = typer.Option(
     "error", "--missing", help="Where listed images are not there: error, or skip (set aside, and counted)."
@@ -30,8 +30,7 @@ def device(name: str | None) -> str:
         torch.zeros(1, device=name)
     except (RuntimeError, AssertionError, NotImplementedError, ValueError) as error:
         here = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-        reason = str(error).splitlines()[0][:150]
-        raise ConfigError(f"--device {name!r}: {reason}; here: {', '.join(here)}") from error
+        raise ConfigError(f"--device {name!r}: {first_line(error)}; here: {', '.join(here)}") from error
     return name
 
 

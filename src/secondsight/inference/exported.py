@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from secondsight.errors import ConfigError, ShapeError, WeightsError
+from secondsight.errors import ConfigError, ShapeError, WeightsError, first_line
 from secondsight.extras import require
 from secondsight.inference.description import Description
 from secondsight.inference.pictures import Source, pixels
@@ -107,10 +107,6 @@ def session(path: str | Path | bytes, *, threads: int | None = None, providers: 
     except Exception as error:  # onnxruntime's exceptions have no common base
         name = "the graph" if isinstance(path, bytes) else path
         raise WeightsError(
-            f"{name} cannot be run by onnxruntime {runtime.__version__}: {_first_line(error)}; export the model again, "
+            f"{name} cannot be run by onnxruntime {runtime.__version__}: {first_line(error)}; export the model again, "
             "or install the onnxruntime it was made for"
         ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

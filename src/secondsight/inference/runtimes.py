@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from secondsight import files
-from secondsight.errors import ConfigError, SecondsightError, UnknownName, WeightsError
+from secondsight.errors import ConfigError, SecondsightError, UnknownName, WeightsError, first_line
 from secondsight.inference.exported import Exported
 from secondsight.inference.onnx_file import write
 from secondsight.model import Embedder
@@ -116,7 +116,7 @@ def _compiled(model: Embedder, device: torch.device) -> Callable[[Tensor], Tenso
             return compiled(images.to(device))
         except BackendCompilerFailed as error:
             raise ConfigError(
-                f"torch.compile fails here ({str(error).splitlines()[0]}); it needs a C++ compiler on a CPU: "
+                f"torch.compile fails here ({first_line(error)}); it needs a C++ compiler on a CPU: "
                 "--runtime onnx needs none"
             ) from error
 

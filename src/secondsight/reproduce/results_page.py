@@ -92,9 +92,7 @@ def _caption(rows: Sequence[RowSummary]) -> str:
 def _markdown(table: Table, rows: Sequence[RowSummary]) -> str:
     """The figures; rows without a run stay in the table, so that a gap is seen."""
     by_name = {summary.row.name: summary for summary in rows}
-    # A figure that fewer than half of the rows have, such as one that is newer than their runs, compares nothing.
-    names = dict.fromkeys(name for summary in rows for name in summary.last)
-    names = [name for name in names if 2 * sum(name in summary.last for summary in rows) >= len(rows)]
+    names = list(dict.fromkeys(name for summary in rows for name in summary.last))
     # Folds differ in difficulty: a row that lacks some may be the highest without being the best, and the only one that
     # lacks none is the best of nothing.
     whole = [summary for summary in rows if summary.runs == max(s.runs for s in rows)]
@@ -115,7 +113,12 @@ def _markdown(table: Table, rows: Sequence[RowSummary]) -> str:
         "native size": lambda s: None if s.native is None else f"{s.native:,}",
         "runs": lambda s: str(s.runs) if s.runs >= s.row.runs else f"{s.runs} of {s.row.runs}",
     }
-    columns = {heading: cell for heading, cell in columns.items() if any(cell(s) is not None for s in rows)}
+    # What fewer than half of the rows have, such as a figure that is newer than their runs, compares nothing.
+    columns = {
+        heading: cell
+        for heading, cell in columns.items()
+        if 2 * sum(cell(s) is not None for s in rows) >= len(rows) > 0
+    }
     order = list(table.rows)
     if table.best_first:
         order.sort(key=lambda row: -by_name[row.name].last["recall@1"].value if row.name in by_name else 0.0)
