@@ -106,23 +106,23 @@ def _preprocessing(model: str) -> Preprocessing:
     """What the model's own image processor does to pixels, from its ``preprocessor_config.json``."""
     base = require("transformers.image_processing_base", extra="hf", purpose=f"backbone 'hf:{model}'")
     try:
-        told, _ = base.ImageProcessingMixin.get_image_processor_dict(model)
+        described, _ = base.ImageProcessingMixin.get_image_processor_dict(model)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"hf:{model} has no preprocessor_config.json within reach, so its mean and std are unknown; pass "
             f"preprocessing= ({first_line(error)})"
         ) from error
-    normalised = told.get("do_normalize", True)
+    normalised = described.get("do_normalize", True)
     return Preprocessing(
-        mean=told["image_mean"] if normalised else (0, 0, 0),
-        std=told["image_std"] if normalised else (1, 1, 1),
-        channels="BGR" if told.get("do_flip_channel_order") else "RGB",
-        range=255 * told.get("rescale_factor", 1 / 255) if told.get("do_rescale", True) else 255,
-        size=_size(told.get("crop_size") if told.get("do_center_crop") else told.get("size")),
+        mean=described["image_mean"] if normalised else (0, 0, 0),
+        std=described["image_std"] if normalised else (1, 1, 1),
+        channels="BGR" if described.get("do_flip_channel_order") else "RGB",
+        range=255 * described.get("rescale_factor", 1 / 255) if described.get("do_rescale", True) else 255,
+        size=_size(described.get("crop_size") if described.get("do_center_crop") else described.get("size")),
     )
 
 
-def _size(told: Any) -> int:
-    if isinstance(told, dict):
-        told = told.get("height") or told.get("shortest_edge")
-    return int(told or 224)
+def _size(described: Any) -> int:
+    if isinstance(described, dict):
+        described = described.get("height") or described.get("shortest_edge")
+    return int(described or 224)

@@ -56,13 +56,13 @@ def export(
     report, cost = write(
         embedder, path, precision=precision, images=images, pictures=_pictures(images), fixed_size=fixed_size
     )
-    told = report.description
-    sizes = f"sides that are multiples of {told.multiple}" if told.multiple else f"{told.picture.size} pixels only"
+    file = report.description
+    sizes = f"sides that are multiples of {file.multiple}" if file.multiple else f"{file.picture.size} pixels only"
     console.print(
-        f"[bold]{terminal.marked(report.path)}[/]  {report.bytes / 1e6:.1f} MB, {told.backbone} with {told.pooling}"
+        f"[bold]{terminal.marked(report.path)}[/]  {report.bytes / 1e6:.1f} MB, {file.backbone} with {file.pooling}"
     )
-    console.print(f"uint8 RGB (batch, 3, height, width), {sizes} → {told.dim} numbers of length 1")
-    console.print(f"pictures: {told.picture.name} to {told.picture.size} pixels, {told.picture.interpolation}")
+    console.print(f"uint8 RGB (batch, 3, height, width), {sizes} → {file.dim} numbers of length 1")
+    console.print(f"pictures: {file.picture.name} to {file.picture.size} pixels, {file.picture.interpolation}")
     on = f"images of {terminal.marked(data)}" if data else "drawn pictures (--data takes yours)"
     console.print(f"least cosine {'of the float32 file ' if int8 else ''}with torch on {on}: {report.cosine:.7f}")
     if cost is not None:

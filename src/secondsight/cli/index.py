@@ -106,7 +106,7 @@ def _model(
 
     spec, kind = scan.absolute(data[0])
     root = scan.Root(-1, spec, kind, False)
-    files = sorted(scan.look(root).files)
+    files = sorted(scan.walk(root).files)
     if not files:
         from secondsight.errors import DataError
 

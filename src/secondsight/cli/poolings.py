@@ -97,12 +97,12 @@ def _compare(
     changes["train"] |= batches.model_dump(include={"classes_per_batch", "images_per_class"})
     table = pooling_table(only, seeds=seeds, changes=changes, command=command)
     make(table, plan(table), places)
-    shown = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    view = Table(box=box.SIMPLE_HEAD, show_edge=False)
     for heading in ("pooling", "R@1", "untrained", "params", "GFLOPs", "native"):
-        shown.add_column(heading, justify="left" if heading == "pooling" else "right")
+        view.add_column(heading, justify="left" if heading == "pooling" else "right")
     found = summarise(table, lines.sort(table, lines.read(lines.path_of(table.name, out))).fresh)
     for row in sorted(found, key=lambda row: -row.last["recall@1"].value):
         costs = (f"{row.parameters / 1e6:.1f}M", f"{row.gflops:.2f}", f"{row.native:,}")
-        shown.add_row(row.row.name, str(row.last["recall@1"]), str(row.untrained), *costs)
-    terminal.console().print(shown)
+        view.add_row(row.row.name, str(row.last["recall@1"]), str(row.untrained), *costs)
+    terminal.console().print(view)
     write_page(out / "compared.md", [table], out, command=command)

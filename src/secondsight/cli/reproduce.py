@@ -145,17 +145,17 @@ def _forecast(table: Table, runs: list[Run], places: Places) -> None:
 def _list(tables: list[Table], out: Path) -> None:
     from secondsight.reproduce import lines
 
-    shown = rich.table.Table(box=box.SIMPLE_HEAD, show_edge=False)
-    shown.add_column("table", style="bold", no_wrap=True)
-    shown.add_column("runs done", justify="right", no_wrap=True)
-    shown.add_column("what it shows")
+    view = rich.table.Table(box=box.SIMPLE_HEAD, show_edge=False)
+    view.add_column("table", style="bold", no_wrap=True)
+    view.add_column("runs done", justify="right", no_wrap=True)
+    view.add_column("what it shows")
     for table in tables:
         known = lines.sort(table, lines.read(lines.path_of(table.name, out)))
         asked = sum(row.runs for row in table.rows)
         done = asked - sum(map(len, lines.missing(table, known.fresh).values()))
         old = f" [dim]({len(known.stale)} out of date)[/]" if known.stale else ""
-        shown.add_row(table.name, f"{done} of {asked}{old}", terminal.marked(table.title))
-    terminal.console().print(shown)
+        view.add_row(table.name, f"{done} of {asked}{old}", terminal.marked(table.title))
+    terminal.console().print(view)
 
 
 def write_page(path: Path, tables: list[Table], out: Path, *, command: str) -> None:

@@ -125,13 +125,13 @@ def _print(names: list[str], hits: Hits) -> None:
         console = terminal(highlight=False, width=200)
     for i, name in enumerate(names):
         table = Table(header_style="bold", box=None)
-        labelled, judged = any(hits.labels[i]), not all(p != p for p in hits.probability[i])
-        for column in ("score", *(["probability"] if judged else []), "id"):
+        labelled, calibrated = any(hits.labels[i]), not all(p != p for p in hits.probability[i])
+        for column in ("score", *(["probability"] if calibrated else []), "id"):
             table.add_column(column, justify="right")
         for column in (*(["label"] if labelled else []), "path"):
             table.add_column(column, overflow="fold")
         for hit in hits.row(i):
-            chance = [f"{100 * hit['probability']:.0f} %"] if judged else []
+            chance = [f"{100 * hit['probability']:.0f} %"] if calibrated else []
             label = [marked(hit["label"] or "")] if labelled else []
             style = None if hit["match"] else "dim"
             place = marked(_near(hit["path"] or ""))

@@ -43,10 +43,10 @@ def serve(
     indexes = [room.open(path, device=device) for path in paths]
 
     def ready(address: str) -> None:
-        shown = address + (f"?token={token}" if token else "")
+        url = address + (f"?token={token}" if token else "")
         names = ", ".join(f"{marked(index.path)} ({len(index):,} pictures)" for index in indexes)
-        console.print(f"[bold]{marked(shown)}[/]  {names}; Ctrl-C stops it", soft_wrap=True)
+        console.print(f"[bold]{marked(url)}[/]  {names}; Ctrl-C stops it", soft_wrap=True)
         if open_page:
-            typer.launch(shown)
+            typer.launch(url)
 
     serve(indexes, host=host, port=port, token=token, ready=ready)

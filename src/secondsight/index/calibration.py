@@ -136,16 +136,16 @@ def _error(vectors: np.ndarray, codes: np.ndarray, queries: np.ndarray, rng: np.
     half = np.isin(codes[queries], first)
     off = weight = 0.0
     for mine, theirs in ((half, ~half), (~half, half)):
-        fitted, judged = (Pairs.count(vectors, codes, queries[m]) for m in (mine, theirs))
-        if not fitted.same.sum() or not judged.same.sum():
+        fitted, others = (Pairs.count(vectors, codes, queries[m]) for m in (mine, theirs))
+        if not fitted.same.sum() or not others.same.sum():
             continue
-        said = np.interp(judged.middles, *fitted.fitted())
-        total = judged.same + judged.other
+        said = np.interp(others.middles, *fitted.fitted())
+        total = others.same + others.other
         seen = (total > 0) & (said >= 0.02)
         # Neighbouring bins are joined until each has pairs enough to say something.
         for group in np.array_split(np.flatnonzero(seen), max(1, min(20, int(seen.sum())))):
             if total[group].sum():
-                gap = abs((said[group] * total[group]).sum() - judged.same[group].sum())
+                gap = abs((said[group] * total[group]).sum() - others.same[group].sum())
                 off, weight = off + gap, weight + total[group].sum()
     return round(off / weight, 4) if weight else float("nan")
 

@@ -247,7 +247,7 @@ class Index:
     def _root(self, images: Any, labelled: bool | None) -> tuple[Root, Found]:
         if isinstance(images, (str, Path)):
             spec, kind = scan.absolute(images)
-            found = scan.look(Root(-1, spec, kind, True))
+            found = scan.walk(Root(-1, spec, kind, True))
             if kind == "folder":
                 labelled = scan.has_labels(found.files) if labelled is None else labelled
                 found.labels = found.labels if labelled else {}
@@ -256,7 +256,7 @@ class Index:
             paths = [os.path.abspath(path) for path in images]
             images = ImageSet("files", Path(os.sep), tuple(paths))
         root = growth.add_root(self.store, os.path.abspath(images.root), "list", images.labels is not None)
-        found = scan.look(root, images.paths)
+        found = scan.walk(root, images.paths)
         if images.labels is not None:
             found.labels = {p: images.classes[c] for p, c in zip(images.paths, images.labels, strict=True)}
         return root, found

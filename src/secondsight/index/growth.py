@@ -270,4 +270,4 @@ def each(items: Sequence[Root], store: Store) -> Iterator[tuple[Root, Found, int
         with store.catalogue.reading() as database:
             rows = database.execute("SELECT path FROM items WHERE root = ?", (root.id,)).fetchall()
         paths = [restored(row[0]) or "" for row in rows] if root.kind == "list" else []
-        yield root, scan.look(root, paths), len(rows)
+        yield root, scan.walk(root, paths), len(rows)

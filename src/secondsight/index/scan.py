@@ -63,7 +63,7 @@ def absolute(spec: str | Path) -> tuple[str, str]:
     return f"{dataset.name}:{place}", dataset.name
 
 
-def look(root: Root, known: Iterable[str] = ()) -> Found:
+def walk(root: Root, known: Iterable[str] = ()) -> Found:
     """What ``root`` holds now. A list of files that came from Python has only those that it had: the ``known``."""
     if root.kind == "list":
         return _stat(root, known)

@@ -53,14 +53,14 @@ class Description:
                 f"{file} is an ONNX file, but not one of ours: make it with `secondsight export MODEL -o {file}`"
             )
         try:
-            told: dict[str, Any] = json.loads(metadata[KEY])
-            found = told.get("format")
+            content: dict[str, Any] = json.loads(metadata[KEY])
+            found = content.get("format")
             if found != FORMAT:
                 raise WeightsError(
                     f"{file} has format {found!r}, this version of secondsight reads {FORMAT}: export the model again, "
-                    f"or install the version that wrote it ({told.get('version') or 'unknown'})"
+                    f"or install the version that wrote it ({content.get('version') or 'unknown'})"
                 )
-            return cls(**{**told, "picture": Picture(**told["picture"])})
+            return cls(**{**content, "picture": Picture(**content["picture"])})
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, WeightsError):
                 raise

@@ -179,24 +179,24 @@ def _gaps(table: Table, known: Sorted) -> str:
     """What is not there, plainly."""
     gaps = lines.missing(table, known.fresh)
     asked = sum(row.runs for row in table.rows)
-    told = []
+    notes = []
     if gaps:
         lacking = sum(map(len, gaps.values()))
-        told.append(f"**Missing:** {lacking} of {asked} runs: {_lacking(table, gaps)}.")
+        notes.append(f"**Missing:** {lacking} of {asked} runs: {_lacking(table, gaps)}.")
     if known.stale:
         some = "; ".join(f"{line.row}, fold {line.fold}, seed {line.seed}: {why}" for line, why in known.stale[:3])
         more = f"; and {len(known.stale) - 3} more" if len(known.stale) > 3 else ""
-        told.append(
+        notes.append(
             f"**Out of date, not shown:** {len(known.stale)} runs of an earlier form of the table ({some}{more})."
         )
     if known.strangers:
         rows = ", ".join(sorted({line.row for line in known.strangers}))
-        told.append(f"Not shown: {len(known.strangers)} runs of rows that the table does not have ({rows}).")
-    return "\n\n".join(told)
+        notes.append(f"Not shown: {len(known.strangers)} runs of rows that the table does not have ({rows}).")
+    return "\n\n".join(notes)
 
 
 def _lacking(table: Table, gaps: dict[str, list[tuple[int, int]]]) -> str:
-    """Runs, and the rows that lack them; runs that the same rows lack are told together."""
+    """Runs, and the rows that lack them; runs that the same rows lack are named together."""
     by_run: dict[tuple[int, int], list[str]] = {}
     for name, runs in gaps.items():
         for run in runs:
@@ -212,12 +212,12 @@ def _lacking(table: Table, gaps: dict[str, list[tuple[int, int]]]) -> str:
 
 def _warnings(known: Sorted) -> str:
     """What the runs themselves complained of."""
-    told = [
+    notes = [
         f"- {line.row}, fold {line.fold}, seed {line.seed}: {words.partition(';')[0]}"
         for line in known.fresh
         for words in line.warnings
     ]
-    return "Warnings of the runs:\n\n" + "\n".join(told) if told else ""
+    return "Warnings of the runs:\n\n" + "\n".join(notes) if notes else ""
 
 
 def _notes(rows: Iterable[RowSummary]) -> str:

@@ -153,8 +153,8 @@ def balanced(classes: Classes, per_batch: int, size: int, seed: int, epoch: int,
         start = epoch * visits
         whole = visits * size >= n
     # A class that is shown whole starts anew with every epoch; a larger one goes on where it stopped.
-    shown = chunks(classes, size, np.where(whole, 0, start), visits, seed, np.where(whole, 1 + epoch, 0))
-    return shown[_places(spread(visits, per_batch, seed, epoch))]
+    visited = chunks(classes, size, np.where(whole, 0, start), visits, seed, np.where(whole, 1 + epoch, 0))
+    return visited[_places(spread(visits, per_batch, seed, epoch))]
 
 
 def around_anchors(
