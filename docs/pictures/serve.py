@@ -1,0 +1,97 @@
+"""Screenshots of the page, on emoji drawn by Google (Noto, Apache-2.0) and Twitter (Twemoji, CC BY 4.0).
+
+    python docs/pictures/serve.py docs/pictures
+
+Needs the extras ``demo`` and ``serve``, playwright and a chromium. Writes serve-search.png, serve-why.png,
+serve-map.png and serve-phone.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+
+from secondsight import data, demo, fit, index
+
+FREE = ("Goog", "Twtr")  # drawings that may be shown elsewhere
+QUERY = "revolving hearts"
+
+
+def collection(folder: Path) -> Path:
+    """An index of the emoji that may be shown, with their names as labels."""
+    with demo.table(folder / "all.csv", emoji=160).open(encoding="utf-8") as handle:
+        rows = [row for row in csv.DictReader(handle) if Path(row["path"]).parent.name in FREE]
+    with (folder / "emoji.csv").open("w", newline="", encoding="utf-8") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(["path", "label"])
+        writer.writerows([row["path"], row["label"]] for row in rows)
+    model = fit.fit_to(data.open(str(folder / "emoji.csv")), count=240, size=224)
+    return index.create(folder / "emoji.index", model, str(folder / "emoji.csv")).path
+
+
+def settled(page: Page) -> None:
+    page.wait_for_load_state("networkidle")
+    page.wait_for_timeout(1200)
+
+
+def shoot(address: str, picture: str, out: Path) -> None:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    with sync_playwright() as playing:
+        browser = playing.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1200, "height": 760})
+        page.set_default_timeout(120_000)
+        page.goto(address)
+        page.set_input_files("#file", picture)
+        page.wait_for_selector(".card .acts")
+        settled(page)
+        page.screenshot(path=out / "serve-search.png")
+        page.locator(".card .open").nth(1).click()
+        page.wait_for_selector("dialog[open]")
+        settled(page)
+        page.screenshot(path=out / "serve-why.png")
+        page.keyboard.press("Escape")
+        page.click("[data-view=map]")
+        page.wait_for_selector("#map-said:has-text('click one')")
+        settled(page)
+        page.screenshot(path=out / "serve-map.png")
+        phone = browser.new_page(viewport={"width": 390, "height": 780}, color_scheme="dark")
+        phone.set_default_timeout(120_000)
+        phone.goto(address)
+        phone.set_input_files("#file", picture)
+        phone.wait_for_selector(".card .acts")
+        settled(phone)
+        phone.screenshot(path=out / "serve-phone.png")
+        browser.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = collection(Path(folder))
+        query = next(item.path for item in index.open(path).items() if item.label == QUERY and item.path)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        command = [sys.executable, "-m", "secondsight", "serve", str(path), "--port", str(port)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            shoot(f"http://localhost:{port}/", query, options.out)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+if __name__ == "__main__":
+    main()
