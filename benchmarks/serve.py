@@ -154,7 +154,7 @@ def pictures(folder: Path, seconds: float, out) -> None:
 
     with served(made.path) as (address, pid):
         load(ask, address, clients=16, seconds=2 * seconds)  # fills what is kept
-        before, ratios, rates = memory(pid), [], []
+        before, ratios, rates, taken = memory(pid), [], [], []
         for _ in range(3):
             alone = bare()
             taken = load(ask, address, clients=16, seconds=seconds)
