@@ -227,7 +227,7 @@ def test_a_photo_that_comes_before_the_collection_is_open_waits_for_it(browser, 
     page = context.new_page()
     page.set_default_timeout(PATIENT)
     held = []
-    page.route("**/api/collections", held.append)
+    page.route("**/api/collections", lambda route: held.append(route))
     page.goto(address)
     page.set_input_files("#file", picture())
     while not held:
