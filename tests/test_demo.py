@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -21,12 +20,6 @@ def test_the_table_holds_seven_different_drawings_of_every_emoji(tmp_path):
     assert not parts["train"] & parts["val"]
     contents = {Path(row["path"]).read_bytes() for row in rows}
     assert len(contents) == 70
-
-
-def test_neighbours_leave_the_query_out():
-    vectors = np.eye(4, dtype=np.float32)
-    vectors[1] = vectors[0]
-    assert demo.neighbours(vectors, [0, 1], k=1) == [[1], [0]]
 
 
 def test_the_contact_sheet_frames_what_was_found(tmp_path):

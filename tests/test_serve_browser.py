@@ -220,3 +220,18 @@ def test_a_photo_can_be_pasted_and_dropped(browser, address):
         expect(page.locator("#drop")).to_be_visible()
         page.evaluate(make % "dispatchEvent(new DragEvent('drop', { dataTransfer: given }));")
         expect(page.locator(".pane:first-child .card .acts").first).to_be_visible(timeout=PATIENT)
+
+
+def test_a_photo_that_comes_before_the_collection_is_open_waits_for_it(browser, address):
+    context = browser.new_context()
+    page = context.new_page()
+    page.set_default_timeout(PATIENT)
+    held = []
+    page.route("**/api/collections", lambda route: held.append(route))
+    page.goto(address)
+    page.set_input_files("#file", picture())
+    while not held:
+        page.wait_for_timeout(20)
+    held[0].continue_()
+    expect(page.locator(".pane:first-child .card .acts").first).to_be_visible(timeout=PATIENT)
+    context.close()

@@ -17,6 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 from secondsight import data, demo, fit, index
@@ -70,6 +71,8 @@ def shoot(address: str, picture: str, out: Path) -> None:
         settled(phone)
         phone.screenshot(path=out / "serve-phone.png")
         browser.close()
+    for file in out.glob("serve-*.png"):  # a page has few colours
+        Image.open(file).convert("RGB").quantize(256).save(file, optimize=True)
 
 
 def main() -> None:

@@ -139,10 +139,12 @@ function examples() {
 
 // Drop, paste, pick
 
-function take(files) {
+async function take(files) {
   const file = [...(files ?? [])].find((one) => one.type.startsWith("image/") || /\.(heic|heif|tiff?|jp2|avif|webp)$/i.test(one.name)) ?? files?.[0];
   if (!file) return;
-  if (collections[0]?.trouble) { say({ message: `pictures cannot be searched for here: ${collections[0].trouble}`, cure: "" }); return; }
+  await started; // a photo may be faster than the model
+  if (!collections.length) return;
+  if (collections[0].trouble) { say({ message: `pictures cannot be searched for here: ${collections[0].trouble}`, cure: "" }); return; }
   searchFile(file);
 }
 for (const [button, input] of [["#pick", "#file"], ["#snap", "#camera"], ["#other", "#file"]]) find(button).addEventListener("click", () => find(input).click());
@@ -191,4 +193,5 @@ async function start() {
   views();
   run();
 }
-start();
+status("Opening the collection …");
+const started = start();
