@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import sqlite3
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -216,3 +218,15 @@ def test_what_is_no_index_is_said_to_be_none(tmp_path):
     picture(tmp_path / "full" / "x.png", 0)
     with pytest.raises(DataError, match="not empty"):
         index.create(tmp_path / "full", dim=4)
+
+
+def test_a_process_in_which_faiss_was_taught_to_take_tensors_searches_all_the_same(tmp_path):
+    """pytorch-metric-learning does so when it is imported: whoever trains and then searches meets it."""
+    code = (
+        "import faiss.contrib.torch_utils, faiss, numpy as np\n"
+        "from secondsight.index.exact import search_arrays\n"
+        "x = np.eye(4, dtype=np.float32); index = faiss.IndexFlatIP(4); index.add(x)\n"
+        "print(search_arrays(index, x, 1, faiss.SearchParameters())[1].ravel().tolist())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[0, 1, 2, 3]"

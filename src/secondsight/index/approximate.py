@@ -17,7 +17,7 @@ import numpy as np
 
 from secondsight import files
 from secondsight.errors import DataError
-from secondsight.index.exact import Best, bitmap, rescored, scan
+from secondsight.index.exact import Best, bitmap, rescored, scan, search_arrays
 from secondsight.index.snapshot import Snapshot
 from secondsight.index.structures import Structure
 
@@ -86,7 +86,7 @@ class Approximate:
         else:
             parameters = faiss.SearchParametersIVF(nprobe=effort, **chosen)  # pyright: ignore[reportCallIssue]
         count = min(count, len(self.ids))
-        scores, rows = self.index.search(np.ascontiguousarray(queries, np.float32), count, params=parameters)
+        scores, rows = search_arrays(self.index, np.ascontiguousarray(queries, np.float32), count, parameters)
         there = rows >= 0
         if mask is not None:  # whatever faiss does with a selector, only allowed ones come out
             there &= mask[rows]

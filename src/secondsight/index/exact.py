@@ -108,7 +108,7 @@ class Exact:
         if mask is not None and not mask.any():
             return
         parameters = None if mask is None else faiss.SearchParameters(sel=bitmap(mask))  # pyright: ignore[reportCallIssue]
-        scores, rows = self.blocks[segment.id].search(queries, min(best.k, segment.rows), params=parameters)
+        scores, rows = search_arrays(self.blocks[segment.id], queries, min(best.k, segment.rows), parameters)
         there = rows >= 0
         best.merge(np.where(there, scores, -np.inf), np.where(there, segment.ids[rows], -1))
 
@@ -118,6 +118,16 @@ class Exact:
         for part in _parts(rows):
             chosen = slice(part[0], part[-1] + 1) if part[-1] - part[0] + 1 == len(part) else part
             best.see(queries @ segment.vectors[chosen].astype(np.float32).T, segment.ids[part])
+
+
+def search_arrays(index: faiss.Index, queries: np.ndarray, k: int, parameters) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and rows of the k best.
+
+    Libraries that teach faiss to take tensors (pytorch-metric-learning does, on import) replace its ``search`` by one
+    without parameters, and keep faiss's own under another name.
+    """
+    own = getattr(index, "search_numpy", index.search)
+    return own(queries, k, params=parameters)
 
 
 def bitmap(mask: np.ndarray) -> faiss.IDSelectorBitmap:
