@@ -67,7 +67,7 @@ def demo(
     for row, query in enumerate(queries):
         item = collection.item(query)
         found = zip(hits.paths[row], hits.labels[row], strict=True)
-        sheet.append((Path(item.path), [steps.Hit(Path(path), label == item.label) for path, label in found]))
+        sheet.append((Path(item.path or ""), [steps.Hit(Path(path), label == item.label) for path, label in found]))
     steps.contact_sheet(sheet, out / "search.png")
     explain.pair(model, sheet[0][0], sheet[0][1][0].path).save(out / "why.png")
     console.print(f"\n[bold]Search[/] six queries and their nearest drawings: {terminal.marked(out / 'search.png')}")
