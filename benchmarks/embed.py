@@ -1,7 +1,7 @@
 """From JPEG files to vectors on disk, against the bare network on a batch that is in memory already.
 
     python benchmarks/embed.py                          # EfficientNet-Lite0 and VGG16
-    python benchmarks/embed.py --weights vgg16.safetensors --images 512
+    python benchmarks/embed.py --backbones vgg16 --images 96 --repeats 3
 
 Both run in turns in one process. The target is 95 %: decoding, resizing, collecting and writing may cost 5 %.
 """
