@@ -1,4 +1,4 @@
-"""The documentation is built with strict links, complete, and read without any other host, from the disk, with search."""
+"""The documentation is built with strict links, is complete, and is read and searched from the disk alone."""
 
 from __future__ import annotations
 

@@ -64,10 +64,8 @@ def demo(
         console.print("\nNo labels, so nothing to train on: one subfolder per class, six classes or more, would do.")
     console.print()
     made = [("search.png", "what is found" + ", before training and after" * (trained is not None))]
-    made += [
-        ("why.png", "why the first picture and its nearest match"),
-        *[("report.html", "the figures")] * bool(reports),
-    ]
+    made += [("why.png", "why the first picture and its nearest match")]
+    made += [("report.html", "the figures, and confident errors")] * bool(reports)
     for name, words in made:
         console.print(f"  [bold]{terminal.marked(out / name)}[/]  {words}", soft_wrap=True)
     command = f"secondsight serve {' '.join(str(path) for path in paths)} --open"
@@ -110,13 +108,19 @@ def _without_labels(console: Console, subject: Subject, out: Path, reports: dict
     evaluation = judged(collection, subject, title="fitted") if subject.recipe is not None else None
     if evaluation is not None:
         reports["jcf-32-8, fitted without labels"] = evaluation.report
-    query = collection.items()[0]
-    hits = collection.search(query.id, k=1)
-    _step(console, "Search", f"nearest to {Path(query.path or '').name}: {hits.paths[0][0]} ({hits.scores[0][0]:.2f})")
-    why = explain.pair(model, query.path, hits.paths[0][0])
+    first = collection.items()[0]
+    query, hits = str(first.path), collection.search(first.id, k=1)
+    near = Path(hits.paths[0][0])
+    _step(console, "Search", f"nearest to {_short(query)}: {_short(near)}, cosine {hits.scores[0][0]:.2f}")
+    why = explain.pair(model, query, near)
     why.save(out / "why.png")
     _step(console, "Explain", why.words()[0])
     return collection
+
+
+def _short(path: str | Path) -> str:
+    """Folder and name."""
+    return "/".join(Path(path).parts[-2:])
 
 
 def _index(path: Path, model: Embedder, subject: Subject) -> Index:
