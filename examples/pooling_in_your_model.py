@@ -32,7 +32,7 @@ class Network(nn.Module):
 
 
 def pictures(count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """6×6 places with four channels: red, blue, round, square. Class 1: what is red is round. Class 0: red is square."""
+    """6×6 places, four channels: red, blue, round, square. In class 1 what is red is round, in class 0 square."""
     draw = torch.Generator().manual_seed(seed)
     labels = torch.randint(0, 2, (count,), generator=draw)
     red = torch.randint(0, 2, (count, 6, 6), generator=draw).bool()

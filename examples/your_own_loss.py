@@ -42,8 +42,8 @@ class Model(nn.Module):
 
 
 def digits() -> tuple[Tensor, Tensor]:
-    found = load_digits()
-    return torch.tensor(found.images, dtype=torch.float32)[:, None] / 16, torch.tensor(found.target)
+    pixels, labels = load_digits(return_X_y=True)
+    return torch.tensor(pixels, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16, torch.tensor(labels)
 
 
 @torch.no_grad()
