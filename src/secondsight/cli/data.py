@@ -160,7 +160,7 @@ def _show_report(report: Report) -> None:
 def dataset_stats(
     data: str = SPEC,
     split: str = typer.Option("all", help="all, validation, or a part: train, test …"),
-    sample: int = typer.Option(500, help="How many files to open for their size and kind; 0 is all of them."),
+    sample: int = typer.Option(500, min=0, help="How many files to open for their size and kind; 0 is all of them."),
     duplicates: bool = typer.Option(False, "--duplicates", help="Count the files that are copies of others."),
     as_json: bool = AS_JSON,
 ) -> None:
@@ -230,6 +230,8 @@ def feature_cache(
     from secondsight.data.cache.feature_cache import FeatureCache, default_directory, size
 
     cache = FeatureCache(directory or default_directory())
+    if cache.directory.exists() and not cache.directory.is_dir():
+        raise ConfigError(f"--directory {cache.directory}: a file; name the folder that holds the cache")
     removed = [] if keep is None else cache.prune(_bytes(keep))
     entries = cache.entries()
     if as_json:

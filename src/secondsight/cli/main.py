@@ -34,7 +34,7 @@ from secondsight.cli import (
     train,
     update,
 )
-from secondsight.cli.trouble import report
+from secondsight.cli.trouble import is_usage, report
 from secondsight.errors import DataError
 from secondsight.memory import keep_freed
 from secondsight.terminal import tolerate_encodings
@@ -42,7 +42,18 @@ from secondsight.version import __version__
 
 
 class Verbs(TyperGroup):
-    """All verbs. click would turn an EOFError, which a file that was cut off gives, into "Aborted." and no reason."""
+    """All verbs. What click would say in a box of several lines is one line, like every other error, and an EOFError,
+    which a file that was cut off gives, is not "Aborted." without a reason.
+    """
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        try:
+            code = super().main(*args, **options | {"standalone_mode": False})
+        except Exception as error:
+            if not is_usage(error):
+                raise
+            code = report(error)
+        sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -103,7 +114,7 @@ def main() -> None:
     keep_freed()
     tolerate_encodings()
     try:
-        app()
+        app(prog_name="secondsight")
     except Exception as error:
         sys.exit(report(error))
     finally:

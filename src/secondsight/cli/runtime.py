@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from secondsight import terminal
+from secondsight.cli import options
 from secondsight.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,9 +19,12 @@ if TYPE_CHECKING:
 OPTION_HELP = "torch, compile, onnx, onnx-int8, or auto: the faster of torch and onnx here, measured once."
 
 
-def refuse_other_vectors(name: str) -> None:
-    """An index only takes runtimes whose vectors agree with those that it has or will get."""
-    if name == "onnx-int8":
+def check_runtime(name: str, *, index: bool = False) -> None:
+    """A known name; an index only takes runtimes whose vectors agree with those that it has or will get."""
+    from secondsight.inference.runtimes import RUNTIMES
+
+    options.known("runtime", [name], RUNTIMES)
+    if index and name == "onnx-int8":
         raise ConfigError(
             "--runtime onnx-int8 makes other vectors than the model's own, and an index does not mix them: "
             "use torch, compile, onnx or auto; `secondsight embed` writes 8-bit vectors to a directory of their own"
@@ -29,7 +33,7 @@ def refuse_other_vectors(name: str) -> None:
 
 def use_runtime(index: Index, name: str, *, images: int | None = None) -> None:
     """Let an index embed by a runtime. What it needs is kept in the user's cache: an index knows all of its files."""
-    refuse_other_vectors(name)
+    check_runtime(name, index=True)
     if name != "torch":
         index.run = chosen_runtime(index.model(), name, device=index.device, images=images)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.table import Table
 
+from secondsight.cli import options
 from secondsight.cli.runtime import OPTION_HELP, use_runtime
 from secondsight.errors import ConfigError
 from secondsight.terminal import console as terminal
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 def search(
     path: Path = typer.Argument(help="An index."),
     queries: list[str] = typer.Argument(None, help="Pictures to look for, or ids of items: each gets its own answer."),
-    k: int = typer.Option(10, "-k", min=1, help="Hits for each query."),
+    k: int = typer.Option(10, "-k", min=1, max=1_000_000, help="Hits for each query."),
     where: list[str] = typer.Option(
         None, help="Only items for which this holds: label=heron, year>=2010, path=2024/*; may be repeated."
     ),
@@ -56,7 +57,9 @@ def search(
     from secondsight.index.filters import parsed
 
     if (box or why or rerank) and not queries:
-        raise ConfigError("--box, --why and --rerank need pictures to look for, not examples")
+        raise ConfigError(
+            "--box, --why and --rerank need pictures to look for: give them instead of --like and --unlike"
+        )
     if why is not None:
         from secondsight.explain.explanation import check_target
 
@@ -64,8 +67,10 @@ def search(
     if bool(queries) == bool(like or unlike):
         raise ConfigError("give pictures to look for, or examples with --like and --unlike: one of both")
     if sheet is not None:
+        if sheet.suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp"):
+            raise ConfigError(f"--sheet {sheet}: a contact sheet is a picture; name it .png, .jpg or .webp")
         files.check_writable(sheet, directory=False)
-    found, condition = room.open(path, device=device), parsed(where or [])
+    found, condition = room.open(path, device=options.device(device)), parsed(where or [])
     use_runtime(found, runtime, images=1)
     asked: list[Any] = []
     if queries:
@@ -95,7 +100,7 @@ def search(
         terminal(stderr=True, highlight=False).print(f"contact sheet: {marked(sheet)}", soft_wrap=True)
 
 
-def _searched(index: Index, asked: list, k: int, *, box: str | None, rerank: str | None, **options: Any) -> Hits:
+def _searched(index: Index, asked: list, k: int, *, box: str | None, rerank: str | None, **rest: Any) -> Hits:
     """Whole pictures or a part of each; with links, more hits than asked for, of which the best stay."""
     from secondsight.index.regions import FIRST, by_links, regions
 
@@ -103,7 +108,7 @@ def _searched(index: Index, asked: list, k: int, *, box: str | None, rerank: str
     if links and box:
         raise ConfigError("--rerank links compares whole pictures; leave it or --box out")
     query = asked if box is None else regions(index, asked, box.split(","))
-    hits = index.search(query, max(k, FIRST) if links else k, rerank=None if links else rerank, **options)
+    hits = index.search(query, max(k, FIRST) if links else k, rerank=None if links else rerank, **rest)
     return by_links(index, asked, hits, k) if links else hits
 
 
@@ -151,8 +156,3 @@ def _near(path: str) -> str:
         return min(path, os.path.relpath(path), key=len) if path else path
     except ValueError:  # another drive on Windows
         return path
-
-
-def _plain(text: str) -> str:
-    """Without control characters, which a file's name may have and a terminal would obey."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

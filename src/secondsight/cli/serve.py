@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from secondsight.cli import options
 from secondsight.errors import ConfigError
 from secondsight.terminal import console as terminal
 from secondsight.terminal import marked
@@ -40,6 +41,7 @@ def serve(
             )
         paths = [found]
     console = terminal(highlight=False)
+    device = options.device(device)
     indexes = [room.open(path, device=device) for path in paths]
 
     def ready(address: str) -> None:

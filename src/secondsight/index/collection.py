@@ -408,8 +408,12 @@ def create(
     """
     target = Path(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        what = "an index is there already: add to it with index.open" if (target / FILE).exists() else "not empty"
-        raise DataError(f"{target}: {what}, or choose another place")
+        what = (
+            "an index is there already, which index.open opens"
+            if (target / FILE).exists()
+            else "something else is there"
+        )
+        raise DataError(f"{target}: {what}; choose another place")
     if (model is None) == (dim is None):
         raise ConfigError("an index needs a model, or the dimension of the vectors it will hold: give one of both")
     known: dict[str, Any] = {} if origin is None else {"origin": origin}
