@@ -116,7 +116,8 @@ def _claim(folder: Path, identity: dict, *, write: bool) -> None:
         raise ConfigError(f"{folder} holds other embeddings: {differ} differ; choose another place, or remove it")
     if not known and write:
         files.check_writable(folder)
-        if folder.is_dir() and any(folder.iterdir()):
+        # Names with a dot in front are what a killed process was about to write.
+        if folder.is_dir() and any(not entry.name.startswith(".") for entry in folder.iterdir()):
             raise ConfigError(f"{folder} holds something else than embeddings; choose an empty place")
         files.write_text(folder / FACTS, json.dumps(identity, indent=1) + "\n")
 
