@@ -44,6 +44,9 @@ def index(
     structure: str = typer.Option(
         None, help="exact, ivf-sq8, bits, ivf-pq or hnsw; default: chosen by size and memory."
     ),
+    parts: int = typer.Option(
+        None, min=1, help="Vectors a picture: its whole and its parts, so that small things in it are found; 8 is good."
+    ),
     engine: str = typer.Option(None, help="milvus://HOST:PORT/COLLECTION: search there instead of in this process."),
     labels: bool = typer.Option(
         None,
@@ -57,6 +60,7 @@ def index(
 
     [bold]secondsight index ./photos[/] fits JCF to the pictures themselves, embeds them, and writes photos.index.
     [bold]secondsight index ./photos --model runs/birds/best -o birds.index[/] uses a model that you trained.
+    [bold]secondsight index ./photos --parts 8[/] also finds small things in large pictures, and hits say where.
 
     The index holds a copy of the model. Run the same command again after an interruption: it goes on from where it was;
     later, [bold]secondsight update[/] follows what changes on the disk.
@@ -94,6 +98,8 @@ def index(
         console.print(f"model: {marked(words)}")
         found = room.create(target, chosen, dtype=dtype, device=device, origin=words)
     use_runtime(found, runtime)
+    if parts is not None:
+        found.keep_parts(parts)
     if any(value is not None for value in wish.values()):
         found.wish(**wish)
     for spec in data:
@@ -134,7 +140,9 @@ def report(console: Console, growth: Growth, index: Index) -> None:
     """What was done, what was set aside, and what to do next."""
     from secondsight.data.loading.failures import MANY
 
-    console.print(f"{marked(index.path)}: {growth.text()}; {len(index):,} pictures, {index.dim} numbers each")
+    kept = index.parts
+    numbers = f"{index.dim} numbers" if kept is None else f"up to {kept.count} × {index.dim} numbers (whole and parts)"
+    console.print(f"{marked(index.path)}: {growth.text()}; {len(index):,} pictures, {numbers} each")
     for file, cause in list(growth.failures.items())[:5]:
         console.print(f"  set aside: {marked(file)}: {marked(cause)}", style="yellow", soft_wrap=True)
     if len(growth.failures) > 5:

@@ -102,13 +102,14 @@ def search(
 
 def _searched(index: Index, asked: list, k: int, *, box: str | None, rerank: str | None, **rest: Any) -> Hits:
     """Whole pictures or a part of each; with links, more hits than asked for, of which the best stay."""
-    from secondsight.index.regions import FIRST, by_links, regions
+    from secondsight.explain.geometry import checked_box
+    from secondsight.index.regions import FIRST, by_links
 
-    links = rerank == "links"
+    links, region = rerank == "links", None if box is None else checked_box(box.split(","))
     if links and box:
         raise ConfigError("--rerank links compares whole pictures; leave it or --box out")
-    query = asked if box is None else regions(index, asked, box.split(","))
-    hits = index.search(query, max(k, FIRST) if links else k, rerank=None if links else rerank, **rest)
+    first = max(k, FIRST) if links else k
+    hits = index.search(asked, first, rerank=None if links else rerank, region=region, **rest)
     return by_links(index, asked, hits, k) if links else hits
 
 
@@ -133,14 +134,16 @@ def _print(names: list[str], hits: Hits) -> None:
         labelled, calibrated = any(hits.labels[i]), not all(p != p for p in hits.probability[i])
         for column in ("score", *(["probability"] if calibrated else []), "id"):
             table.add_column(column, justify="right")
-        for column in (*(["label"] if labelled else []), "path"):
+        located = hits.boxes is not None
+        for column in (*(["label"] if labelled else []), *(["where"] if located else []), "path"):
             table.add_column(column, overflow="fold")
         for hit in hits.row(i):
             chance = [f"{100 * hit['probability']:.0f} %"] if calibrated else []
             label = [marked(hit["label"] or "")] if labelled else []
             style = None if hit["match"] else "dim"
             place = marked(_near(hit["path"] or ""))
-            table.add_row(f"{hit['score']:.3f}", *chance, str(hit["id"]), *label, place, style=style)
+            where = [",".join(f"{side:.2f}" for side in hit["box"]) if hit["box"] else "the whole"] if located else []
+            table.add_row(f"{hit['score']:.3f}", *chance, str(hit["id"]), *label, *where, place, style=style)
         console.print(f"[italic]like {marked(name)}[/]", soft_wrap=True)
         if hits.row(i):
             console.print(table)

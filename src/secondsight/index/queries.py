@@ -15,6 +15,7 @@ from secondsight.data.loading.decode import DecodeError, decode
 from secondsight.errors import DataError, ShapeError
 
 if TYPE_CHECKING:
+    from secondsight.embed.inputs import Forward
     from secondsight.index.collection import Index
     from secondsight.index.growth import Encoder
 
@@ -83,15 +84,22 @@ def _encoded(index: Index, pictures: list[Any]) -> np.ndarray:
 
 def encoder(index: Index) -> Encoder:
     """What ``growth`` embeds files with."""
+    if index.parts is not None:
+        from secondsight.index import part_encoder
+
+        return part_encoder.encoder(index, index.parts)
+    return plain_encoder(index, index.run)
+
+
+def plain_encoder(index: Index, run: Forward | None) -> Encoder:
+    """As ``encoder``, without parts; ``run`` in the model's place."""
 
     def encode(paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
         from secondsight.embed import embed
 
         numbers, causes = np.arange(len(paths)), {}
         try:
-            found = embed(
-                index.model(), ImageSet("files", Path(os.sep), tuple(paths)), device=index.device, run=index.run
-            )
+            found = embed(index.model(), ImageSet("files", Path(os.sep), tuple(paths)), device=index.device, run=run)
         except DataError:
             # `embed` takes a first batch of which nothing can be read for a mistake; here it is some broken files.
             causes = _causes(paths)
@@ -101,7 +109,7 @@ def encoder(index: Index) -> Encoder:
                     raise
                 return np.zeros((0, index.dim), np.float32), numbers, causes
             good = ImageSet("files", Path(os.sep), tuple(str(paths[i]) for i in numbers))
-            found = embed(index.model(), good, device=index.device, run=index.run)
+            found = embed(index.model(), good, device=index.device, run=run)
         causes |= {int(numbers[f.index]): f.cause for f in found.failures}
         return found.vectors, numbers[found.indices], causes
 
