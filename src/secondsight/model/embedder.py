@@ -90,7 +90,13 @@ class Embedder(nn.Module):
         self, features: Float[Tensor, "b l c"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b out"]:
         """From the backbone's local features on: reduction and pooling."""
-        z = self.pooling(self.reduced(features), mask, grid=grid)
+        return self._kept(self.pooling(self.reduced(features), mask, grid=grid))
+
+    def ended(self, sums: Float[Tensor, "b ..."]) -> Float[Tensor, "b out"]:
+        """From ``pooling.sums`` on, where the pooling has them."""
+        return self._kept(self.pooling.ended(sums))
+
+    def _kept(self, z: Float[Tensor, "b all"]) -> Float[Tensor, "b out"]:
         return z if self.keep is None else z @ self.keep
 
     def reduced(self, features: Float[Tensor, "b l c"]) -> Float[Tensor, "b l d"]:
