@@ -132,9 +132,9 @@ def test_parts_are_examples_too_and_say_what_they_add(browser, address):
         page.wait_for_function("[...document.querySelectorAll('#why img')].every((one) => one.naturalWidth)")
         page.wait_for_timeout(100)
         box = page.locator("#why figure .frame").nth(1).bounding_box()
-        page.mouse.move(box["x"] + 2, box["y"] + 2)
+        page.mouse.move(box["x"] + 0.06 * box["width"], box["y"] + 0.06 * box["height"])
         page.mouse.down()
-        page.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] - 2, steps=4)
+        page.mouse.move(box["x"] + 0.94 * box["width"], box["y"] + 0.94 * box["height"], steps=4)
         page.mouse.up()
         expect(page.locator("#part-said")).to_contain_text("(100 %)")  # a box around everything adds everything
         accessible(page)

@@ -31,7 +31,8 @@ LARGE = (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x00\x00\x00\x00", b"\x00\x
 
 @pytest.fixture
 def app(tmp_path):
-    return application([collection(tmp_path, each=2)], limits=Limits(pixels=1_000_000))
+    # A small network: it is the way to it that is tried.
+    return application([collection(tmp_path, each=2, size=32)], limits=Limits(pixels=1_000_000))
 
 
 def samples() -> list[bytes]:

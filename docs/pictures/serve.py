@@ -15,7 +15,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from PIL import Image
@@ -32,7 +31,7 @@ def collection(folder: Path) -> Path:
     """An index of emoji that may be shown and that nothing was learned from; the names are their labels."""
     table = demo.table(folder / "all.csv", emoji=300)
     recipe = demo.recipe(table, pooling="jcf-32-8", epochs=6)
-    recipe = replace(recipe, model=replace(recipe.model, size=256))
+    recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"size": 256})})
     model = load(train(recipe, folder / "run").directory / "best")
     with table.open(encoding="utf-8") as handle:
         rows = [
