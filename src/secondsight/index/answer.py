@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Sequence
@@ -52,7 +53,7 @@ class _Known:
     engine: Engine | None
     exact: Exact  # of the items that the engine does not know, or of all
     calibration: Calibration | None
-    roots: dict[int, Root]
+    roots: dict[int, str]  # the folders that paths are relative to
 
 
 class Searcher:
@@ -112,22 +113,19 @@ class Searcher:
             return Best.empty(len(queries), 0)
         if allowed is not None and len(allowed) * snapshot.dim <= SCANNED:
             return scan(queries, count, snapshot, allowed)
-        engine, rest = (known := self._known(database, snapshot)).engine, known.exact
-        if engine is None:
-            return rest.search(queries, count, allowed)
+        known = self._known(database, snapshot)
+        if known.engine is None:
+            return known.exact.search(queries, count, allowed)
         if exact:
             return scan(queries, count, snapshot, np.flatnonzero(snapshot.alive) if allowed is None else allowed)
-        best = engine.search(queries, count, snapshot, None if allowed is None else snapshot.ids[allowed])
-        late = rest.search(queries, count, allowed)
-        found = Best(
-            best.k + late.k, np.concatenate([best.scores, late.scores], 1), np.concatenate([best.ids, late.ids], 1)
-        )
+        found = known.engine.search(queries, count, snapshot, None if allowed is None else snapshot.ids[allowed])
+        if known.exact.blocks:
+            found = found.beside(known.exact.search(queries, count, allowed))
         # A search through few cells may miss what a filter leaves: then everything that passes is compared.
-        short = np.flatnonzero((found.ids >= 0).sum(1) < count)
-        if len(short):
-            every = scan(
-                queries[short], count, snapshot, np.flatnonzero(snapshot.alive) if allowed is None else allowed
-            )
+        if found.ids.min() < 0 and (short := np.flatnonzero((found.ids >= 0).sum(1) < count)).size:
+            positions = np.flatnonzero(snapshot.alive) if allowed is None else allowed
+            every = scan(queries[short], count, snapshot, positions)
+            found = found.beside(Best.empty(len(queries), every.k))
             found.ids[short] = -1
             found.ids[short, : every.k] = every.ids
         return found
@@ -153,7 +151,7 @@ class Searcher:
             engine,
             exact.refreshed(snapshot, 0 if engine is None else engine.last + 1),
             Calibration.from_dict(given) if given else None,
-            {number: Root(number, restored(spec) or "", kind, False) for number, spec, kind in roots},
+            {number: Root(number, restored(spec) or "", kind, False).base for number, spec, kind in roots},
         )
 
     def neighbours(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -168,35 +166,26 @@ class Searcher:
     ) -> tuple[np.ndarray, np.ndarray]:
         ids = best.ids.copy()
         for row, gone in zip(ids, out, strict=True):
-            row[np.isin(row, gone)] = -1
-        scores = rescored(queries, ids, snapshot)
-        ids[np.isneginf(scores)] = np.iinfo(np.int64).max  # last among equals
-        scores, ids = ordered(scores, ids, k)
-        ids[np.isneginf(scores)] = -1
-        return scores, ids
+            if gone:
+                row[np.isin(row, gone)] = -1
+        return ordered(rescored(queries, ids, snapshot), ids, k)
 
     def _hits(self, database, scores, ids, k, count, out, where, snapshot) -> Hits:
-        q = len(ids)
-        full = np.full((q, k), -1, np.int64)
-        full[:, : ids.shape[1]] = ids
-        cosines = np.full((q, k), np.nan, np.float32)
-        cosines[:, : ids.shape[1]] = np.where(ids >= 0, np.clip(scores, -1, 1), np.nan)
+        full, cosines = _padded(ids, k, -1), _padded(np.clip(scores, -1, 1).astype(np.float32), k, np.nan)
+        here = full >= 0
+        cosines[~here] = np.nan
         known = self._known(database, snapshot)
-        paths, labels = np.full((q, k), None, object), np.full((q, k), None, object)
-        rows = _rows(database, full[full >= 0])
-        for place in np.argwhere(full >= 0):
-            root, path, label = rows[int(full[tuple(place)])]
-            name = restored(path)
-            paths[tuple(place)] = name if root is None or name is None else known.roots[root].file(name)
-            labels[tuple(place)] = restored(label)
+        rows = _rows(database, full, known.roots)
+        table = np.array([rows[i] for i in full.ravel().tolist()], object).reshape(*full.shape, 2)
         meaning = known.calibration
-        chance = np.full((q, k), np.nan, np.float32) if meaning is None else meaning(cosines)
-        matches = (full >= 0) & (True if meaning is None else np.nan_to_num(cosines, nan=-2.0) >= meaning.cut)
+        chance = np.full(full.shape, np.nan, np.float32) if meaning is None else meaning(cosines)
+        matches = here if meaning is None else here & (cosines >= meaning.cut)
         why = tuple(
-            _why(int((row >= 0).sum()), k, count, len(gone), where, len(snapshot))
-            for row, gone in zip(full, out, strict=True)
+            _why(n, k, count, len(gone), where, len(snapshot))
+            for n, gone in zip(here.sum(1).tolist(), out, strict=True)
         )
-        return Hits(full, cosines, paths, labels, chance, matches, why, "" if meaning is None else meaning.meaning)
+        words = "" if meaning is None else meaning.meaning
+        return Hits(full, cosines, table[..., 0], table[..., 1], chance, matches, why, words)
 
 
 def _opened(facts: dict[str, Any], store: Store) -> Engine | None:
@@ -223,14 +212,26 @@ def _reciprocal(
     return scores[:, :k], ids[:, :k]
 
 
-def _rows(database: sqlite3.Connection, ids: np.ndarray) -> dict[int, tuple]:
-    """root, path and label of items."""
-    found, wanted = {}, np.unique(ids).tolist()
+def _padded(found: np.ndarray, k: int, nothing: float) -> np.ndarray:
+    """(q, k) from (q, ≤ k)."""
+    out = np.full((len(found), k), nothing, found.dtype)
+    out[:, : found.shape[1]] = found
+    return out
+
+
+def _rows(database: sqlite3.Connection, ids: np.ndarray, roots: dict[int, str]) -> dict[int, tuple]:
+    """Where items are and their labels; −1 is nobody."""
+    found: dict[int, tuple] = {-1: (None, None)}
+    wanted = list(set(ids.ravel().tolist()))
     for start in range(0, len(wanted), 500):
         some = wanted[start : start + 500]
         marks = ",".join("?" * len(some))
-        for number, *row in database.execute(f"SELECT id, root, path, label FROM items WHERE id IN ({marks})", some):
-            found[number] = tuple(row)
+        for number, root, path, label in database.execute(
+            f"SELECT id, root, path, label FROM items WHERE id IN ({marks})", some
+        ):
+            name = restored(path)
+            place = name if root is None or name is None else os.path.join(roots[root], name)
+            found[number] = place, restored(label)
     return found
 
 

@@ -19,6 +19,7 @@ That is careful where a collection has many pictures of each subject, for these 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,11 @@ class Calibration:
 
     def __call__(self, scores: np.ndarray) -> np.ndarray:
         """(…) cosines → (…) probabilities; NaN stays NaN."""
-        found = np.interp(scores, self.scores, self.values).astype(np.float32)
-        return np.where(np.isnan(scores), np.float32(np.nan), found)
+        return np.interp(scores, *self._polygon).astype(np.float32)
+
+    @cached_property
+    def _polygon(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.array(self.scores), np.array(self.values)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

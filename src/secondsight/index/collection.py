@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,7 @@ class Index:
     def __repr__(self) -> str:
         return f"Index({str(self.path)!r}, {len(self):,} items of {self.dim} numbers)"
 
-    @property
+    @cached_property
     def dim(self) -> int:
         """Numbers a vector."""
         return self.store.fact("dim")
@@ -447,8 +448,8 @@ def checked(vectors: np.ndarray, dim: int, what: str) -> np.ndarray:
     if vectors.ndim != 2 or vectors.shape[1] != dim:
         raise DataError(f"{what} have shape {vectors.shape}; this index holds vectors of {dim} numbers: (n, {dim})")
     lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
-    if not (np.isfinite(lengths) & (lengths > 0)).all():
-        bad = int(np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0)))[0])
+    if not ((good := lengths > 0) & (lengths < np.inf)).all():
+        bad = int(np.flatnonzero(~(good & (lengths < np.inf)))[0])
         raise DataError(
             f"{what}: number {bad} has length {lengths[bad]:g}; a direction needs finite numbers, not all 0"
         )
