@@ -137,7 +137,7 @@ def _groups(service: Service, found: Sequence[Any]) -> dict[str, Any]:
 
 
 def _codewords(service: Service) -> dict[str, Any]:
-    model = service.network().model
+    model = service.model()
     found = [item for item in service.index.items() if item.path is not None]
     if not found:
         raise ConfigError("no item has a picture to look at")
