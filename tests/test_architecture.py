@@ -42,8 +42,8 @@ ROOMS = {
     "reproduce": {"pooling", "model", "train", "evaluate"},
     "demo": {"model", "data", "embed", "train", "evaluate", "index"},
     "fit": {"model", "data", "embed"},
-    "index": {"model", "data", "embed", "explain"},
-    "serve": {"index", "explain", "model", "data", "embed"},
+    "index": {"model", "data", "embed", "explain", "inference"},
+    "serve": {"index", "explain", "inference", "model", "data", "embed"},
     "cli": {"*"},
 }
 """Room → the rooms that it may import, in the order in which an image passes through them."""

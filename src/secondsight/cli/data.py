@@ -19,7 +19,7 @@ from secondsight.terminal import console, marked, print_json
 if TYPE_CHECKING:
     from secondsight.data.readers.registry import Dataset
     from secondsight.data.statistics import Spread, Stats
-    from secondsight.data.verification import Report
+    from secondsight.data.verification import Verification
 
 app = typer.Typer(no_args_is_help=True, help="List, get, verify and look at datasets, and at the cache of features.")
 
@@ -135,7 +135,7 @@ def verify_dataset(
         raise typer.Exit(1)
 
 
-def _show_report(report: Report) -> None:
+def _show_report(report: Verification) -> None:
     out = console()
     parts = ", ".join(f"{name} {count:,}" for name, count in report.parts.items())
     out.print(
@@ -164,7 +164,7 @@ def _show_report(report: Report) -> None:
 def dataset_stats(
     data: str = SPEC,
     split: str = typer.Option("all", help="all, validation, or a part: train, test …"),
-    sample: int = typer.Option(500, help="How many files to open for their size and kind; 0 is all of them."),
+    sample: int = typer.Option(500, min=0, help="How many files to open for their size and kind; 0 is all of them."),
     duplicates: bool = typer.Option(False, "--duplicates", help="Count the files that are copies of others."),
     as_json: bool = AS_JSON,
 ) -> None:
@@ -234,6 +234,8 @@ def feature_cache(
     from secondsight.data.cache.feature_cache import FeatureCache, default_directory, size
 
     cache = FeatureCache(directory or default_directory())
+    if cache.directory.exists() and not cache.directory.is_dir():
+        raise ConfigError(f"--directory {cache.directory}: a file; name the folder that holds the cache")
     removed = [] if keep is None else cache.prune(_bytes(keep))
     entries = cache.entries()
     if as_json:

@@ -35,7 +35,7 @@ from secondsight.cli import (
     train,
     update,
 )
-from secondsight.cli.trouble import report
+from secondsight.cli.trouble import is_usage, report
 from secondsight.cli.verb import verb
 from secondsight.errors import DataError
 from secondsight.memory import keep_freed
@@ -44,7 +44,18 @@ from secondsight.version import __version__
 
 
 class Verbs(TyperGroup):
-    """All verbs. click would turn an EOFError, which a file that was cut off gives, into "Aborted." and no reason."""
+    """All verbs. What click would say in a box of several lines is one line, like every other error, and an EOFError,
+    which a file that was cut off gives, is not "Aborted." without a reason.
+    """
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        try:
+            code = super().main(*args, **options | {"standalone_mode": False})
+        except Exception as error:
+            if not is_usage(error):
+                raise
+            code = report(error)
+        sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -121,7 +132,7 @@ def main() -> None:
     keep_freed()
     tolerate_encodings()
     try:
-        app()
+        app(prog_name="secondsight")
     except Exception as error:
         sys.exit(report(error))
     finally:
