@@ -46,7 +46,7 @@ check: $(READY) ## Format, lint, types, tests; the documentation is built by the
 	@$(MAKE) --no-print-directory test
 
 docs: $(READY) ## The documentation: site/index.html, to be opened from the disk
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html"
 
 wheel: $(READY) ## dist/: a wheel, tried in a fresh environment without this repository
