@@ -9,10 +9,13 @@ fitted to them without labels; the query is drawn by Google, the collection by T
 from __future__ import annotations
 
 import csv
+import dataclasses
+import shutil
 import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from secondsight import demo, explain, index
@@ -27,7 +30,7 @@ INK, PAPER = "#1f2933", "#ffffff"
 
 
 def copies(folder: Path, vendor: str) -> dict[str, Path]:
-    """Name → a copy of the vendor's drawing, twice as large and named after what it shows."""
+    """Name → a copy of the vendor's drawing, named after what it shows."""
     found: dict[str, Path] = {}
     with demo.table(folder / "all.csv", emoji=2000).open(encoding="utf-8") as handle:
         for row in csv.DictReader(handle):
@@ -37,7 +40,7 @@ def copies(folder: Path, vendor: str) -> dict[str, Path]:
     made = {}
     for name in [*list(found)[:EMOJI], QUERY]:
         made[name] = folder / vendor / f"{name}.png"
-        Image.open(found[name]).convert("RGBA").resize((144, 144), Image.Resampling.LANCZOS).save(made[name])
+        shutil.copy(found[name], made[name])
     return made
 
 
@@ -48,9 +51,21 @@ def main(target: Path) -> None:
         model = fit_to(ImageSet("emoji", folder, tuple(map(str, [*queries.values(), *shown.values()]))))
         collection = index.create(folder / "emoji.index", model, list(shown.values()))
         hits = collection.search(str(queries[QUERY]), k=HITS)
-        contact_sheet([("your picture", str(queries[QUERY]))], hits, folder / "sheet.png")
+        large = dataclasses.replace(hits, paths=np.array([[_large(path) for path in hits.paths[0]]], object))
+        contact_sheet([("your picture", _large(str(queries[QUERY])))], large, folder / "sheet.png")
         why = draw(explain.pair(model, queries[QUERY], hits.paths[0][0]))
         _joined(Image.open(folder / "sheet.png"), why).save(target, optimize=True)
+
+
+def _large(path: str) -> str:
+    """A copy to show: a contact sheet makes nothing larger than it is."""
+    target = Path(path).parent / "large" / Path(path).name
+    picture = Image.open(path).convert("RGBA")
+    white = Image.new("RGBA", picture.size, PAPER)
+    white.alpha_composite(picture)
+    target.parent.mkdir(exist_ok=True)
+    white.resize((144, 144), Image.Resampling.LANCZOS).save(target)
+    return str(target)
 
 
 def _joined(sheet: Image.Image, why: Image.Image) -> Image.Image:
