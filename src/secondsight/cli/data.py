@@ -12,6 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from secondsight.cli.verb import verb
 from secondsight.errors import ConfigError
 from secondsight.terminal import console, marked, print_json
 
@@ -30,7 +31,7 @@ SPEC = typer.Argument(
 )
 
 
-@app.command("list")
+@verb(app, "list", "secondsight data list")
 def list_datasets(
     check: bool = typer.Option(False, "--check", help="Ask the servers whether the links answer now."),
     as_json: bool = AS_JSON,
@@ -88,7 +89,7 @@ def _link(row: dict[str, Any]) -> str:
     return "\n".join(f"{'mirror' if i else 'official'}: {state}" for i, state in enumerate(states))
 
 
-@app.command("get")
+@verb(app, "get", "secondsight data get cub200")
 def get_dataset(
     name: str = typer.Argument(..., metavar="NAME", help="cub200, cars196 or sop."),
     root: Path | None = typer.Option(None, help="Folder that holds datasets; by default $SECONDSIGHT_DATA or ./data."),
@@ -115,7 +116,7 @@ def get_dataset(
     )
 
 
-@app.command("verify")
+@verb(app, "verify", "secondsight data verify ./photos --decode")
 def verify_dataset(
     data: str = SPEC,
     decode: bool = typer.Option(False, "--decode", help="Decode every image too."),
@@ -156,7 +157,7 @@ def _show_report(report: Verification) -> None:
         out.print("[green]✓ no errors[/]")
 
 
-@app.command("stats")
+@verb(app, "stats", "secondsight data stats ./photos")
 def dataset_stats(
     data: str = SPEC,
     split: str = typer.Option("all", help="all, validation, or a part: train, test …"),
@@ -216,7 +217,7 @@ def _show_histogram(out: Console, s: Stats) -> None:
     out.print(table)
 
 
-@app.command("cache")
+@verb(app, "cache", "secondsight data cache --keep 10GB")
 def feature_cache(
     directory: Path | None = typer.Option(
         None, help="By default $SECONDSIGHT_CACHE/features, or secondsight/features in the user's cache."

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from secondsight.cli import options
-from secondsight.cli.runtime import OPTION_HELP, check_runtime, use_runtime
+from secondsight.cli.runtime import OPTION_HELP, check_runtime, use
 from secondsight.errors import ConfigError, DataError
 from secondsight.terminal import console as terminal
 from secondsight.terminal import marked, warn
@@ -44,6 +44,9 @@ def index(
     structure: str = typer.Option(
         None, help="exact, ivf-sq8, bits, ivf-pq or hnsw; default: chosen by size and memory."
     ),
+    parts: int = typer.Option(
+        None, min=1, help="Vectors a picture: its whole and its parts, so that small things in it are found; 8 is good."
+    ),
     engine: str = typer.Option(None, help="milvus://HOST:PORT/COLLECTION: search there instead of in this process."),
     labels: bool = typer.Option(
         None,
@@ -51,12 +54,13 @@ def index(
         help="Whether a folder's subfolders are classes; default: if no picture is beside.",
     ),
     device: str = typer.Option(None, help="cpu, cuda …; default: cuda where there is one."),
-    runtime: str = typer.Option("torch", help=OPTION_HELP),
+    runtime: str = typer.Option("auto", help=OPTION_HELP),
 ) -> None:
     """Make a folder of pictures searchable. No labels and no training are needed.
 
     [bold]secondsight index ./photos[/] fits JCF to the pictures themselves, embeds them, and writes photos.index.
     [bold]secondsight index ./photos --model runs/birds/best -o birds.index[/] uses a model that you trained.
+    [bold]secondsight index ./photos --parts 8[/] also finds small things in large pictures, and hits say where.
 
     The index holds a copy of the model. Run the same command again after an interruption: it goes on from where it was;
     later, [bold]secondsight update[/] follows what changes on the disk.
@@ -72,7 +76,7 @@ def index(
 
     # What can be wrong is known before the network has run for minutes.
     device = options.device(device)
-    check_runtime(runtime, index=True)
+    check_runtime(runtime)
     options.known("type of stored vectors", [dtype], DTYPES)
     files.check_writable(target)
     wish = {
@@ -93,7 +97,9 @@ def index(
         chosen, words = _model(data, model, backbone, weights, size, fit_images, device)
         console.print(f"model: {marked(words)}")
         found = room.create(target, chosen, dtype=dtype, device=device, origin=words)
-    use_runtime(found, runtime)
+    use(found, runtime, images=_count(data) if runtime == "auto" else None)
+    if parts is not None:
+        found.keep_parts(parts)
     if any(value is not None for value in wish.values()):
         found.wish(**wish)
     for spec in data:
@@ -130,11 +136,20 @@ def _model(
     return model, f"{backbone} with {pooling} fitted to {seen:,} of these pictures; no labels, no training"
 
 
+def _count(data: list[str]) -> int:
+    """How many pictures there are to embed, at most: for few it does not pay to look for the fastest runtime."""
+    from secondsight.index import scan
+
+    return sum(len(scan.walk(scan.Root(-1, *scan.absolute(spec), False)).files) for spec in data)
+
+
 def report(console: Console, growth: Growth, index: Index) -> None:
     """What was done, what was set aside, and what to do next."""
     from secondsight.data.loading.failures import MANY
 
-    console.print(f"{marked(index.path)}: {growth.text()}; {len(index):,} pictures, {index.dim} numbers each")
+    kept = index.parts
+    numbers = f"{index.dim} numbers" if kept is None else f"up to {kept.count} × {index.dim} numbers (whole and parts)"
+    console.print(f"{marked(index.path)}: {growth.text()}; {len(index):,} pictures, {numbers} each")
     for file, cause in list(growth.failures.items())[:5]:
         console.print(f"  set aside: {marked(file)}: {marked(cause)}", style="yellow", soft_wrap=True)
     if len(growth.failures) > 5:

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from secondsight.cli import options
-from secondsight.cli.runtime import OPTION_HELP, use_runtime
+from secondsight.cli.runtime import OPTION_HELP, use
 from secondsight.errors import ConfigError
 from secondsight.terminal import console as terminal
 from secondsight.terminal import marked, print_json
@@ -41,7 +41,8 @@ def search(
     why: Path = typer.Option(None, help="Draw why the first hit matches: .png, or .html to move over."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
     device: str = typer.Option("cpu", help="Where the model runs."),
-    runtime: str = typer.Option("torch", help=OPTION_HELP),
+    runtime: str = typer.Option("auto", help=OPTION_HELP),
+    model: Path = typer.Option(None, help="An exported file that embeds in the model's place: no torch."),
 ) -> None:
     """Find the pictures of an index that are most like yours.
 
@@ -71,7 +72,7 @@ def search(
             raise ConfigError(f"--sheet {sheet}: a contact sheet is a picture; name it .png, .jpg or .webp")
         files.check_writable(sheet, directory=False)
     found, condition = room.open(path, device=options.device(device)), parsed(where or [])
-    use_runtime(found, runtime, images=1)
+    use(found, runtime, model)
     asked: list[Any] = []
     if queries:
         asked = [_query(found, text) for text in queries]
@@ -102,13 +103,14 @@ def search(
 
 def _searched(index: Index, asked: list, k: int, *, box: str | None, rerank: str | None, **rest: Any) -> Hits:
     """Whole pictures or a part of each; with links, more hits than asked for, of which the best stay."""
-    from secondsight.index.regions import FIRST, by_links, regions
+    from secondsight.explain.geometry import checked_box
+    from secondsight.index.regions import FIRST, by_links
 
-    links = rerank == "links"
+    links, region = rerank == "links", None if box is None else checked_box(box.split(","))
     if links and box:
         raise ConfigError("--rerank links compares whole pictures; leave it or --box out")
-    query = asked if box is None else regions(index, asked, box.split(","))
-    hits = index.search(query, max(k, FIRST) if links else k, rerank=None if links else rerank, **rest)
+    first = max(k, FIRST) if links else k
+    hits = index.search(asked, first, rerank=None if links else rerank, region=region, **rest)
     return by_links(index, asked, hits, k) if links else hits
 
 
@@ -133,14 +135,16 @@ def _print(names: list[str], hits: Hits) -> None:
         labelled, calibrated = any(hits.labels[i]), not all(p != p for p in hits.probability[i])
         for column in ("score", *(["probability"] if calibrated else []), "id"):
             table.add_column(column, justify="right")
-        for column in (*(["label"] if labelled else []), "path"):
+        located = hits.boxes is not None
+        for column in (*(["label"] if labelled else []), *(["where"] if located else []), "path"):
             table.add_column(column, overflow="fold")
         for hit in hits.row(i):
             chance = [f"{100 * hit['probability']:.0f} %"] if calibrated else []
             label = [marked(hit["label"] or "")] if labelled else []
             style = None if hit["match"] else "dim"
             place = marked(_near(hit["path"] or ""))
-            table.add_row(f"{hit['score']:.3f}", *chance, str(hit["id"]), *label, place, style=style)
+            where = [",".join(f"{side:.2f}" for side in hit["box"]) if hit["box"] else "the whole"] if located else []
+            table.add_row(f"{hit['score']:.3f}", *chance, str(hit["id"]), *label, *where, place, style=style)
         console.print(f"[italic]like {marked(name)}[/]", soft_wrap=True)
         if hits.row(i):
             console.print(table)

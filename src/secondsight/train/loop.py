@@ -18,6 +18,7 @@ from secondsight.train import checkpoint, optimisers, resume, schedule, validati
 from secondsight.train.assembly import Parts
 from secondsight.train.health import Watch, check_finite, mean_cosine
 from secondsight.train.interrupts import Interrupt, listening
+from secondsight.train.kept_sums import keep_sums
 from secondsight.train.resume import Progress
 from secondsight.train.run_directory import MetricsLog, RunDirectory
 from secondsight.train.step import Outcome, forward_backward, gather
@@ -54,6 +55,7 @@ class Loop:
 
     def run(self) -> bool:
         position = self.restore()
+        self.keep_sums()
         board = Board(
             self.directory.path / "tensorboard",
             step=self.progress.step,
@@ -79,6 +81,11 @@ class Loop:
                 if loud := self.loader.failures.warning(len(self.parts.sets.train)):
                     self.display.warn(loud)
         return self.finished
+
+    def keep_sums(self) -> None:
+        """Compute once what does not learn; after the weights are those that the run goes on with."""
+        if keep_sums(self.parts, say=self.display.say):
+            self.loader.rows = self.parts.inputs.train
 
     def _epoch(self, interrupt: Interrupt) -> None:
         """From where we are to the end of the epoch, or to an interruption."""

@@ -49,7 +49,7 @@ def evaluate_best(loop: Loop, images: ImageSet, warnings: tuple[str, ...]) -> Ev
     """How best/ retrieves the held-out classes."""
     inputs, device = loop.parts.inputs, loop.fabric.device
     model = load(loop.directory.best, device=device)
-    network = Network(model, cached=inputs.cached, size=inputs.size).eval()
+    network = Network(model, cached=inputs.cached, size=inputs.size, summed=inputs.summed).eval()
     blocks = embed.stream(
         embed.activations(model, inputs.validation, network), workers=loop.recipe.data.workers, device=device
     )
