@@ -16,6 +16,7 @@ import torch
 from secondsight.errors import ConfigError, DataError, UnknownName
 from secondsight.explain import algebra
 from secondsight.explain.geometry import checked_box
+from secondsight.model.views import view_masks
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,13 +62,11 @@ def _sum(places: Places, where: Any) -> Tensor:
 
 def _masked(places: Places, where: Any) -> Tensor:
     """Places that lie in the region by half or more; if none does, the one that does most."""
-    from secondsight.explain.places import view_masks
-
     w = torch.from_numpy(weights(places, where)).flatten()
     mask = w >= min(0.5, float(w.max()))
     if places.mask is not None:
         mask &= places.mask
-    views = torch.cat(view_masks(mask[None], places.grid, len(places.features))).to(places.features.device)
+    views = torch.cat(view_masks(mask[None], places.grid, places.model.views)).to(places.features.device)
     with torch.no_grad():
         return places.model.pool(places.features, views, grid=places.grid).double().mean(0).cpu()
 
