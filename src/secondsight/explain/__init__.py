@@ -12,6 +12,7 @@
     places.parts(8)                                # its parts: vector, mask, box, strength; suggestions of regions
     places.vectors(8)                              # (8, D) the whole and 7 parts, for an index that finds small things
 
+    explain.beyond_chance(why, others)             # links that pictures which do not match lack: where the reason lies
     explain.agreement(why).score                   # how much of the similarity one movement explains
     explain.rerank_score(places, other_places)     # similarity and agreement: to re-rank the first results by
     explain.refined(query, liked, disliked)        # (D,) a query after examples, by Rocchio's rule
@@ -26,6 +27,7 @@ there is to it, negative ones included. What removing a place would do is anothe
 from __future__ import annotations
 
 from secondsight.explain.agreement import Agreement, agreement, rerank_score
+from secondsight.explain.chance import Rare, beyond_chance
 from secondsight.explain.codewords import codewords
 from secondsight.explain.explanation import KINDS, Explanation, pair
 from secondsight.explain.feedback import refined, weighed
@@ -38,7 +40,9 @@ __all__ = [
     "Explanation",
     "Part",
     "Places",
+    "Rare",
     "agreement",
+    "beyond_chance",
     "codewords",
     "from_features",
     "pair",
