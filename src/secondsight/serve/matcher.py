@@ -31,9 +31,7 @@ class Question:
     id: int | None = None
     out: Sequence[int] = ()
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    future: asyncio.Future[dict[str, Any]] = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
+    future: asyncio.Future[dict[str, Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def answer(self, value: dict[str, Any] | Exception) -> None:
         if self.future.done():  # whoever asked went away
@@ -47,7 +45,9 @@ class Question:
 class Matcher:
     """The index behind a queue. ``shown(hits)`` makes of each row of hits what is answered."""
 
-    def __init__(self, index: Index, shown: Callable[[Hits], list[dict[str, Any]]], missing: Callable[[int], Exception]):
+    def __init__(
+        self, index: Index, shown: Callable[[Hits], list[dict[str, Any]]], missing: Callable[[int], Exception]
+    ):
         self.index, self.shown, self.missing = index, shown, missing
         self._waiting: queue.SimpleQueue[Question | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="matching", daemon=True)
