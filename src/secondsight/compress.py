@@ -75,7 +75,7 @@ def compress(
     if projectors is None and dim is None:
         raise ConfigError("nothing to compress to: say how many projectors, or how many dimensions")
     if sample is None and (dim is not None or steps):
-        raise ConfigError("principal axes and fine-tuning need sample images")
+        raise ConfigError("principal axes and fine-tuning need sample images; give some with --data")
     small, lost = model, {}
     if projectors is not None:
         small, lost = _share(model, projectors, sample)

@@ -424,8 +424,6 @@ VALUES = (
 
 def commands(folder: Path) -> Callable[[random.Random], str]:
     """Commands that are quick because their input is small, or wrong."""
-    from secondsight.cli.main import main
-
     for name in ("\x1b[31mred", "[/b]", "a", "b"):
         for i in range(2):
             (folder / "photos" / name).mkdir(parents=True, exist_ok=True)
@@ -464,7 +462,7 @@ def commands(folder: Path) -> Callable[[random.Random], str]:
         if "get" in words:
             words += ["--url", "http://[::1"]  # nothing is ever downloaded from here
         with contextlib.chdir(here):
-            out, err, code = _run(main, words)
+            out, err, code = run_command(words)
         if code not in (0, 1, 2) or "Traceback" in err or "Aborted" in err + out or "fault of secondsight" in err:
             raise RuntimeError(f"{words!r}: exit {code}: {err[-600:]}")
         if "\x1b" in out.replace("\\u001b", "") + err:
@@ -474,7 +472,10 @@ def commands(folder: Path) -> Callable[[random.Random], str]:
     return attempt
 
 
-def _run(main: Callable[[], None], words: list[str]) -> tuple[str, str, int]:
+def run_command(words: list[str]) -> tuple[str, str, int]:
+    """(standard output, standard error, exit code) of a command, in this process."""
+    from secondsight.cli.main import main
+
     out = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
     err = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
     before, code = sys.argv, 0

@@ -50,6 +50,7 @@ def reproduce(
     lists the tables and how much of each is done. Results are written run by run, and after Ctrl-C, a crash or a power
     cut the same command goes on where it stood, inside a run too.
     """
+    from secondsight import files
     from secondsight.reproduce import tables
     from secondsight.reproduce.plan import plan
     from secondsight.reproduce.runner import Places
@@ -58,6 +59,7 @@ def reproduce(
     if page is not None:
         if data is not None or weights:
             raise typer.BadParameter("--page writes what results/ has and runs nothing: run the table first")
+        files.check_writable(page, directory=False)
         words = ["secondsight", "reproduce", *([name] if name is not None else []), "--page", str(page)]
         write_page(page, chosen, out, command=shlex.join(words))
         return
@@ -193,6 +195,6 @@ def _weights(words: list[str], runs: list[Run]) -> dict[str, str]:
                 raise ConfigError(f"--weights {word}: the rows have several backbones; say which: {some}")
             backbone, file = backbones[0], word
         if not Path(file).is_file():
-            raise ConfigError(f"--weights {word}: there is no file {file}")
+            raise ConfigError(f"--weights {word}: there is no file {file}; check the name")
         found[backbone] = file
     return found

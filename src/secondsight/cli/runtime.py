@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from secondsight import terminal
-from secondsight.errors import UnknownName
+from secondsight.cli import options
 from secondsight.inference.description import RUNTIMES, agree
 
 if TYPE_CHECKING:
@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 OPTION_HELP = "torch, compile, onnx, onnx-int8, or auto: the faster of torch and onnx here, measured once."
 
 
+def check_runtime(name: str) -> None:
+    """A known name."""
+    options.known("runtime", [name], RUNTIMES)
+
+
 def use(index: Index, name: str, exported: Path | None = None, *, images: int | None = 1) -> None:
     """Let an index embed by an exported file, where one is given, else by a runtime, chosen when there is a picture to
     embed. Files that a runtime needs are kept in the user's cache: an index knows all of its own.
     """
-    if name not in RUNTIMES:
-        raise UnknownName("runtime", name, RUNTIMES)
+    check_runtime(name)
     if exported is not None:
         from secondsight.inference.exported import load
 
@@ -33,6 +37,8 @@ def use(index: Index, name: str, exported: Path | None = None, *, images: int | 
 
     def choose() -> None:
         own = made_by(index)
+        if name == "auto" and index.parts is not None:
+            return  # parts need the network's local features
         wanted = own if name == "auto" and len(index) and not agree(own, "torch") else name  # no other will do
         run = chosen_runtime(index.model(), wanted, device=index.device, images=images)
         if run is not None and run.name != "torch":

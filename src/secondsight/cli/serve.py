@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from secondsight.cli import options
 from secondsight.cli.runtime import OPTION_HELP, use
 from secondsight.errors import ConfigError
 from secondsight.terminal import console as terminal
@@ -45,6 +46,7 @@ def serve(
             )
         paths = [found]
     console = terminal(highlight=False)
+    device = options.device(device)
     indexes = [room.open(path, device=device) for path in paths]
     for index in indexes:
         use(index, runtime, model)

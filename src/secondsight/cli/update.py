@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from secondsight.cli import options
 from secondsight.cli.index import report, say_engine
 from secondsight.cli.runtime import OPTION_HELP, use
 from secondsight.terminal import console as terminal
@@ -35,7 +36,7 @@ def update(
     from secondsight import index as room
     from secondsight.index.structures import parse_bytes
 
-    found = room.open(path, device=device)
+    found = room.open(path, device=options.device(device))
     use(found, runtime, model)
     grown = found.update(gone=gone)
     if compact:

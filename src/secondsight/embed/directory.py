@@ -90,7 +90,8 @@ def finish(
         for failure in part.failures:
             failures.add(failure.index, failure.path, failure.cause, lasting=failure.lasting)
     if not rows:
-        raise DataError(f"{images.root}: none of the {len(images)} images can be read\n{failures.text(most=3)}")
+        worst = next(iter(failures))
+        raise DataError(f"{images.root}: none of the {len(images):,} images can be read; {worst.path}: {worst.cause}")
     _write_items(folder, images, found)
     if failures:
         failures.write(folder / FAILURES)
@@ -112,16 +113,19 @@ def _claim(folder: Path, identity: dict, *, write: bool) -> None:
     known = {key: value for key, value in _facts(folder).items() if key in identity}
     if known and known != identity:
         differ = " and ".join(key.replace("_", " ") for key in identity if known.get(key) != identity[key])
-        raise ConfigError(f"{folder} holds embeddings of another {differ}; choose another place, or remove it")
+        raise ConfigError(f"{folder} holds other embeddings: {differ} differ; choose another place, or remove it")
     if not known and write:
         files.check_writable(folder)
+        # Names with a dot in front are what a killed process was about to write.
+        if folder.is_dir() and any(not entry.name.startswith(".") for entry in folder.iterdir()):
+            raise ConfigError(f"{folder} holds something else than embeddings; choose an empty place")
         files.write_text(folder / FACTS, json.dumps(identity, indent=1) + "\n")
 
 
 def _facts(folder: Path) -> dict:
     try:
         return json.loads((folder / FACTS).read_text("utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
         raise ConfigError(f"{folder / FACTS}: cannot be read ({error}); remove {folder} and start again") from error

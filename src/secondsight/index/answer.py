@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from secondsight.index.exact import Best, Exact, ordered, rescored, scan
 from secondsight.index.filters import Where, compiled
 from secondsight.index.hits import Hits
 from secondsight.index.milvus import Milvus
+from secondsight.index.parts import Parts
 from secondsight.index.rerank import FIRST, expanded, k_reciprocal
 from secondsight.index.scan import Root
 from secondsight.index.snapshot import Snapshot
@@ -52,7 +54,8 @@ class _Known:
     engine: Engine | None
     exact: Exact  # of the items that the engine does not know, or of all
     calibration: Calibration | None
-    roots: dict[int, Root]
+    roots: dict[int, str]  # the folders that paths are relative to
+    parts: Parts | None  # where several vectors a picture are kept
 
 
 class Searcher:
@@ -61,6 +64,7 @@ class Searcher:
     def __init__(self, store: Store):
         self.store = store
         self._last: _Known | None = None
+        self._parts: Parts | None = None
         self._lock = threading.Lock()
 
     def search(
@@ -86,19 +90,25 @@ class Searcher:
             if rerank not in (None, "alpha-qe", "k-reciprocal"):
                 raise UnknownName("re-ranking of a search", rerank, ["alpha-qe", "k-reciprocal"])
             extra = max((len(ids) for ids in out), default=0)
+            parts = self._known(database, snapshot).parts
+            if parts is not None and rerank is not None:
+                raise ConfigError(f"--rerank {rerank} compares whole pictures, but this index also finds their parts")
 
             def found(queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-                best = self._candidates(database, queries, min(count, k + extra), snapshot, allowed, exact)
-                return self._judged(queries, best, out, snapshot, k)
+                best = self.candidates(database, queries, min(count, k + extra), snapshot, allowed, exact)
+                if parts is not None:
+                    best = parts.widened(best, queries, min(count, k + extra), database, snapshot, allowed, exact)
+                return self._judged(queries, best, out, snapshot, k, parts, database)
 
             if rerank == "alpha-qe":
                 queries = _expanded(queries, *found(queries, EXPANDED), snapshot)
             scores, ids = found(queries, k if rerank != "k-reciprocal" else max(k, FIRST))
             if rerank == "k-reciprocal":
                 scores, ids = _reciprocal(queries, scores, ids, snapshot, k)
-            return self._hits(database, scores, ids, k, count, out, where, snapshot)
+            hits = self._hits(database, scores, ids, k, count, out, where, snapshot)
+            return hits if parts is None else parts.located(hits, queries, database, snapshot)
 
-    def _candidates(
+    def candidates(
         self,
         database: sqlite3.Connection,
         queries: np.ndarray,
@@ -112,25 +122,28 @@ class Searcher:
             return Best.empty(len(queries), 0)
         if allowed is not None and len(allowed) * snapshot.dim <= SCANNED:
             return scan(queries, count, snapshot, allowed)
-        engine, rest = (known := self._known(database, snapshot)).engine, known.exact
-        if engine is None:
-            return rest.search(queries, count, allowed)
+        known = self._known(database, snapshot)
+        if known.engine is None:
+            return known.exact.search(queries, count, allowed)
         if exact:
             return scan(queries, count, snapshot, np.flatnonzero(snapshot.alive) if allowed is None else allowed)
-        best = engine.search(queries, count, snapshot, None if allowed is None else snapshot.ids[allowed])
-        late = rest.search(queries, count, allowed)
-        found = Best(
-            best.k + late.k, np.concatenate([best.scores, late.scores], 1), np.concatenate([best.ids, late.ids], 1)
-        )
+        found = known.engine.search(queries, count, snapshot, None if allowed is None else snapshot.ids[allowed])
+        if known.exact.blocks:
+            found = found.beside(known.exact.search(queries, count, allowed))
         # A search through few cells may miss what a filter leaves: then everything that passes is compared.
-        short = np.flatnonzero((found.ids >= 0).sum(1) < count)
-        if len(short):
-            every = scan(
-                queries[short], count, snapshot, np.flatnonzero(snapshot.alive) if allowed is None else allowed
-            )
+        if found.ids.min() < 0 and (short := np.flatnonzero((found.ids >= 0).sum(1) < count)).size:
+            positions = np.flatnonzero(snapshot.alive) if allowed is None else allowed
+            every = scan(queries[short], count, snapshot, positions)
+            found = found.beside(Best.empty(len(queries), every.k))
             found.ids[short] = -1
             found.ids[short, : every.k] = every.ids
         return found
+
+    def parts(self, kept: dict[str, Any]) -> Parts | None:
+        """Where several vectors a picture are kept, as the catalogue says; opened once."""
+        if (self._parts.kept if self._parts else {}) != kept:
+            self._parts = Parts(self.store, kept) if kept else None
+        return self._parts
 
     def _known(self, database: sqlite3.Connection, snapshot: Snapshot) -> _Known:
         """What a generation needs beside its vectors; read once for each."""
@@ -153,50 +166,51 @@ class Searcher:
             engine,
             exact.refreshed(snapshot, 0 if engine is None else engine.last + 1),
             Calibration.from_dict(given) if given else None,
-            {number: Root(number, restored(spec) or "", kind, False) for number, spec, kind in roots},
+            {number: Root(number, restored(spec) or "", kind, False).base for number, spec, kind in roots},
+            self.parts(fact(database, "parts") or {}),
         )
 
     def neighbours(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Scores and ids (q, k) of the k best, and nothing else: for whoever asks about every item."""
         with self.store.reading() as (database, snapshot):
-            best = self._candidates(database, queries, min(k, len(snapshot)), snapshot, None, False)
+            best = self.candidates(database, queries, min(k, len(snapshot)), snapshot, None, False)
             return self._judged(queries, best, [[] for _ in queries], snapshot, k)
 
     @staticmethod
     def _judged(
-        queries: np.ndarray, best: Best, out: list[list[int]], snapshot: Snapshot, k: int
+        queries: np.ndarray,
+        best: Best,
+        out: list[list[int]],
+        snapshot: Snapshot,
+        k: int,
+        parts: Parts | None = None,
+        database: sqlite3.Connection | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         ids = best.ids.copy()
         for row, gone in zip(ids, out, strict=True):
-            row[np.isin(row, gone)] = -1
+            if gone:
+                row[np.isin(row, gone)] = -1
         scores = rescored(queries, ids, snapshot)
-        ids[np.isneginf(scores)] = np.iinfo(np.int64).max  # last among equals
-        scores, ids = ordered(scores, ids, k)
-        ids[np.isneginf(scores)] = -1
-        return scores, ids
+        if parts is not None and database is not None:
+            scores = np.maximum(scores, parts.best(queries, ids, database, snapshot)[0])
+        return ordered(scores, ids, k)
 
     def _hits(self, database, scores, ids, k, count, out, where, snapshot) -> Hits:
-        q = len(ids)
-        full = np.full((q, k), -1, np.int64)
-        full[:, : ids.shape[1]] = ids
-        cosines = np.full((q, k), np.nan, np.float32)
-        cosines[:, : ids.shape[1]] = np.where(ids >= 0, np.clip(scores, -1, 1), np.nan)
+        full, cosines = _padded(ids, k, -1), _padded(np.clip(scores, -1, 1).astype(np.float32), k, np.nan)
+        here = full >= 0
+        cosines[~here] = np.nan
         known = self._known(database, snapshot)
-        paths, labels = np.full((q, k), None, object), np.full((q, k), None, object)
-        rows = _rows(database, full[full >= 0])
-        for place in np.argwhere(full >= 0):
-            root, path, label = rows[int(full[tuple(place)])]
-            name = restored(path)
-            paths[tuple(place)] = name if root is None or name is None else known.roots[root].file(name)
-            labels[tuple(place)] = restored(label)
+        rows = _rows(database, full, known.roots)
+        table = np.array([rows[i] for i in full.ravel().tolist()], object).reshape(*full.shape, 2)
         meaning = known.calibration
-        chance = np.full((q, k), np.nan, np.float32) if meaning is None else meaning(cosines)
-        matches = (full >= 0) & (True if meaning is None else np.nan_to_num(cosines, nan=-2.0) >= meaning.cut)
+        chance = np.full(full.shape, np.nan, np.float32) if meaning is None else meaning(cosines)
+        matches = here if meaning is None else here & (cosines >= meaning.cut)
         why = tuple(
-            _why(int((row >= 0).sum()), k, count, len(gone), where, len(snapshot))
-            for row, gone in zip(full, out, strict=True)
+            _why(n, k, count, len(gone), where, len(snapshot))
+            for n, gone in zip(here.sum(1).tolist(), out, strict=True)
         )
-        return Hits(full, cosines, paths, labels, chance, matches, why, "" if meaning is None else meaning.meaning)
+        words = "" if meaning is None else meaning.meaning
+        return Hits(full, cosines, table[..., 0], table[..., 1], chance, matches, why, words)
 
 
 def _opened(facts: dict[str, Any], store: Store) -> Engine | None:
@@ -223,14 +237,26 @@ def _reciprocal(
     return scores[:, :k], ids[:, :k]
 
 
-def _rows(database: sqlite3.Connection, ids: np.ndarray) -> dict[int, tuple]:
-    """root, path and label of items."""
-    found, wanted = {}, np.unique(ids).tolist()
+def _padded(found: np.ndarray, k: int, nothing: float) -> np.ndarray:
+    """(q, k) from (q, ≤ k)."""
+    out = np.full((len(found), k), nothing, found.dtype)
+    out[:, : found.shape[1]] = found
+    return out
+
+
+def _rows(database: sqlite3.Connection, ids: np.ndarray, roots: dict[int, str]) -> dict[int, tuple]:
+    """Where items are and their labels; −1 is nobody."""
+    found: dict[int, tuple] = {-1: (None, None)}
+    wanted = list(set(ids.ravel().tolist()))
     for start in range(0, len(wanted), 500):
         some = wanted[start : start + 500]
         marks = ",".join("?" * len(some))
-        for number, *row in database.execute(f"SELECT id, root, path, label FROM items WHERE id IN ({marks})", some):
-            found[number] = tuple(row)
+        for number, root, path, label in database.execute(
+            f"SELECT id, root, path, label FROM items WHERE id IN ({marks})", some
+        ):
+            name = restored(path)
+            place = name if root is None or name is None else os.path.join(roots[root], name)
+            found[number] = place, restored(label)
     return found
 
 

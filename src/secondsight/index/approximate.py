@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -80,17 +80,25 @@ class Approximate:
         return found[self.ids[found] == wanted]
 
     def _candidates(self, queries: np.ndarray, count: int, effort: int, mask: np.ndarray | None = None) -> Best:
-        chosen = {} if mask is None else {"sel": bitmap(mask)}
         if self.facts["structure"] == "hnsw":
-            parameters = faiss.SearchParametersHNSW(efSearch=max(effort, count), **chosen)  # pyright: ignore
-        else:
-            parameters = faiss.SearchParametersIVF(nprobe=effort, **chosen)  # pyright: ignore[reportCallIssue]
+            effort = max(effort, count)
+        parameters = self._plain(effort) if mask is None else self._parameters(effort, sel=bitmap(mask))
         count = min(count, len(self.ids))
         scores, rows = search_arrays(self.index, np.ascontiguousarray(queries, np.float32), count, parameters)
-        there = rows >= 0
+        ids = self.ids[rows]
+        ids[rows < 0] = -1
         if mask is not None:  # whatever faiss does with a selector, only allowed ones come out
-            there &= mask[rows]
-        return Best(count, np.where(there, scores, -np.inf), np.where(there, self.ids[rows], -1))
+            ids[~mask[rows]] = -1
+        return Best(count, scores, ids)
+
+    def _parameters(self, effort: int, **chosen: Any) -> faiss.SearchParameters:
+        if self.facts["structure"] == "hnsw":
+            return faiss.SearchParametersHNSW(efSearch=effort, **chosen)  # pyright: ignore[reportCallIssue]
+        return faiss.SearchParametersIVF(nprobe=effort, **chosen)  # pyright: ignore[reportCallIssue]
+
+    @cached_property
+    def _plain(self) -> Callable[[int], faiss.SearchParameters]:
+        return lru_cache(maxsize=16)(self._parameters)
 
 
 def build(
@@ -228,7 +236,7 @@ def load(folder: Path) -> Approximate | None:
     """The engine in ``folder``, mapped into memory; None where it is not whole: it is only a cache."""
     try:
         facts = json.loads((folder / "facts.json").read_text("utf-8"))
-        ids = np.load(folder / "ids.npy", mmap_mode="r", allow_pickle=False)
+        ids = np.asarray(np.load(folder / "ids.npy", mmap_mode="r", allow_pickle=False))
         index = faiss.read_index(str(folder / "structure.faiss"), faiss.IO_FLAG_MMAP_IFC)
         if index.ntotal != len(ids):
             return None

@@ -19,6 +19,7 @@ That is careful where a collection has many pictures of each subject, for these 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,11 @@ class Calibration:
 
     def __call__(self, scores: np.ndarray) -> np.ndarray:
         """(…) cosines → (…) probabilities; NaN stays NaN."""
-        found = np.interp(scores, self.scores, self.values).astype(np.float32)
-        return np.where(np.isnan(scores), np.float32(np.nan), found)
+        return np.interp(scores, *self._polygon).astype(np.float32)
+
+    @cached_property
+    def _polygon(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.array(self.scores), np.array(self.values)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -75,12 +79,18 @@ class Pairs:
     other: np.ndarray
 
     @classmethod
-    def count(cls, vectors: np.ndarray, labels: np.ndarray, queries: np.ndarray) -> Pairs:
-        """Of every row in ``queries`` with every other row of ``vectors`` (n, dim) and ``labels`` (n,)."""
+    def count(
+        cls, vectors: np.ndarray, labels: np.ndarray, queries: np.ndarray, parts: np.ndarray | None = None
+    ) -> Pairs:
+        """Of every row in ``queries`` with every other row of ``vectors`` (n, dim) and ``labels`` (n,); with ``parts``
+        (p, n, dim) a pair has the best of its scores.
+        """
         edges = np.linspace(-1, 1, BINS + 1)
         same, other = np.zeros(BINS), np.zeros(BINS)
         for part in np.array_split(queries, max(1, len(queries) // 100)):
             scores = vectors[part] @ vectors.T
+            for others in () if parts is None else parts:
+                np.maximum(scores, vectors[part] @ others.T, out=scores)
             alike = labels[part][:, None] == labels[None]
             own = np.zeros_like(alike)
             own[np.arange(len(part)), part] = True
@@ -100,8 +110,10 @@ class Pairs:
         return self.middles[used], isotonic(self.middles[used], self.same[used] / total[used], total[used])
 
 
-def from_labels(vectors: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> Calibration | None:
-    """P(same class | cosine) from vectors (n, dim) of unit length and labels (n,).
+def from_labels(
+    vectors: np.ndarray, labels: np.ndarray, *, seed: int = 0, parts: np.ndarray | None = None
+) -> Calibration | None:
+    """P(same class | cosine) from vectors (n, dim) of unit length and labels (n,); ``parts`` (p, n, dim): as ``Pairs``.
 
     None where there is nothing to learn: fewer than two classes, or no class with two items.
     """
@@ -111,8 +123,9 @@ def from_labels(vectors: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> Ca
     rng = np.random.default_rng(seed)
     chosen = np.sort(rng.permutation(len(vectors))[:GALLERY])
     vectors, codes = vectors[chosen], codes[chosen]
+    parts = None if parts is None else parts[:, chosen]
     queries = rng.permutation(len(vectors))[:QUERIES]
-    pairs = Pairs.count(vectors, codes, queries)
+    pairs = Pairs.count(vectors, codes, queries, parts)
     if not pairs.same.sum():
         return None
     x, p = pairs.fitted()
@@ -124,11 +137,13 @@ def from_labels(vectors: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> Ca
         round(float(x[above[0]]), 4) if len(above) else 1.01,
         "how often pictures of this collection that are so similar have the same label",
         int(pairs.same.sum() + pairs.other.sum()),
-        _error(vectors, codes, queries, rng),
+        _error(vectors, codes, queries, rng, parts),
     )
 
 
-def _error(vectors: np.ndarray, codes: np.ndarray, queries: np.ndarray, rng: np.random.Generator) -> float:
+def _error(
+    vectors: np.ndarray, codes: np.ndarray, queries: np.ndarray, rng: np.random.Generator, parts: np.ndarray | None
+) -> float:
     """Fitted on the queries of half of the classes, judged on those of the other half, and the other way round: the
     mean of |said − so| over the pairs that are said to have a chance of 2 % or more.
     """
@@ -136,7 +151,7 @@ def _error(vectors: np.ndarray, codes: np.ndarray, queries: np.ndarray, rng: np.
     half = np.isin(codes[queries], first)
     off = weight = 0.0
     for mine, theirs in ((half, ~half), (~half, half)):
-        fitted, others = (Pairs.count(vectors, codes, queries[m]) for m in (mine, theirs))
+        fitted, others = (Pairs.count(vectors, codes, queries[m], parts) for m in (mine, theirs))
         if not fitted.same.sum() or not others.same.sum():
             continue
         said = np.interp(others.middles, *fitted.fitted())
@@ -150,14 +165,17 @@ def _error(vectors: np.ndarray, codes: np.ndarray, queries: np.ndarray, rng: np.
     return round(off / weight, 4) if weight else float("nan")
 
 
-def from_chance(vectors: np.ndarray, count: int, *, seed: int = 0) -> Calibration | None:
+def from_chance(
+    vectors: np.ndarray, count: int, *, seed: int = 0, parts: np.ndarray | None = None
+) -> Calibration | None:
     """How likely a hit is the match, if there is one, among ``count`` items like ``vectors`` (n, dim); see above."""
     if len(vectors) < 20:
         return None
     rng = np.random.default_rng(seed)
-    vectors = vectors[np.sort(rng.permutation(len(vectors))[:GALLERY])]
+    chosen = np.sort(rng.permutation(len(vectors))[:GALLERY])
+    vectors, parts = vectors[chosen], None if parts is None else parts[:, chosen]
     queries = rng.permutation(len(vectors))[:QUERIES]
-    pairs = Pairs.count(vectors, np.arange(len(vectors)), queries)
+    pairs = Pairs.count(vectors, np.arange(len(vectors)), queries, parts)
     total = pairs.other.sum()
     expected = count * np.cumsum(pairs.other[::-1])[::-1] / total  # at the lower edge of each bin
     above = np.flatnonzero(expected <= EXPECTED)

@@ -106,13 +106,15 @@ class Catalogue:
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """A read transaction: whatever is read inside belongs to one and the same commit."""
-        with self._explained():
+        try:
             database = self._connection()
             database.execute("BEGIN")
             try:
                 yield database
             finally:
                 database.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise self._explained(error) from error
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -120,7 +122,7 @@ class Catalogue:
 
         Only whoever holds the index's lock may call this. Every commit is a new generation.
         """
-        with self._explained():
+        try:
             database = self._connection()
             database.execute("BEGIN IMMEDIATE")
             try:
@@ -133,13 +135,11 @@ class Catalogue:
                 if database.in_transaction:
                     database.execute("ROLLBACK")
                 raise
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
         except sqlite3.Error as error:
-            raise DataError(f"{self.file}: {_explanation(error)}") from error
+            raise self._explained(error) from error
+
+    def _explained(self, error: sqlite3.Error) -> DataError:
+        return DataError(f"{self.file}: {_explanation(error)}")
 
     def _connection(self) -> sqlite3.Connection:
         database = getattr(self._own, "database", None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,9 @@ import numpy as np
 from secondsight import files
 from secondsight.data.imageset import ImageSet
 from secondsight.errors import ConfigError, DataError
-from secondsight.index import duplicates, examination, facts, growth, runtime, scan, thumbnails, upkeep
+from secondsight.index import duplicates, examination, facts, growth, regions, runtime, scan, thumbnails, upkeep
 from secondsight.index import engine as engines
+from secondsight.index import parts as parts_room
 from secondsight.index.answer import Searcher
 from secondsight.index.calibration import Calibration
 from secondsight.index.catalogue import FILE, restored, stored
@@ -23,6 +25,7 @@ from secondsight.index.examination import Examination
 from secondsight.index.filters import Where, compiled
 from secondsight.index.growth import Follower, Growth
 from secondsight.index.hits import Hits, Item
+from secondsight.index.parts import Parts
 from secondsight.index.queries import Query, encoder, vectors_of
 from secondsight.index.scan import Found, Root
 from secondsight.index.store import Change, Record, Store
@@ -47,6 +50,28 @@ class Index:
         self.searcher = Searcher(self.store)
         self._model: Embedder | None = None
 
+    @property
+    def parts(self) -> Parts | None:
+        """Where it keeps several vectors a picture, so that small things are found; see ``parts``."""
+        return self.searcher.parts(self.store.fact("parts") or {})
+
+    def keep_parts(self, count: int) -> None:
+        """Keep ``count`` vectors a picture, its whole among them; 1 for the whole alone. Pictures that are here already
+        are embedded again, now; what is kept can be searched meanwhile.
+        """
+        parts_room.set_count(self.store, count)
+        self._complete()
+
+    def _complete(self) -> None:
+        """Parts for pictures that lack them, and everything else that follows a change."""
+        if (kept := self.parts) is not None:
+            from secondsight.index import part_encoder
+
+            part_encoder.fill(self, kept)
+            kept.tidy()
+            engines.maintain(kept.store)
+        upkeep.maintain(self.store)
+
     def __len__(self) -> int:
         with self.store.reading() as (_, snapshot):
             return len(snapshot)
@@ -54,7 +79,7 @@ class Index:
     def __repr__(self) -> str:
         return f"Index({str(self.path)!r}, {len(self):,} items of {self.dim} numbers)"
 
-    @property
+    @cached_property
     def dim(self) -> int:
         """Numbers a vector."""
         return self.store.fact("dim")
@@ -75,6 +100,7 @@ class Index:
         unlike: Sequence[Query] = (),
         exact: bool = False,
         rerank: str | None = None,
+        region: Sequence[float] | np.ndarray | None = None,
     ) -> Hits:
         """The k items most similar to each query.
 
@@ -86,10 +112,12 @@ class Index:
             unlike: Examples of what is not wanted; they count against every query.
             exact: Compare with every vector, whatever engine there is.
             rerank: ``"alpha-qe"`` or ``"k-reciprocal"``, a second look at the first answers; see ``rerank``.
+            region: Only this part of the query pictures: a box (left, top, right, bottom) in fractions of the whole
+                picture, or a mask (H, W) over it.
         """
         from secondsight.index.queries import combined
 
-        found = vectors_of(query, self)
+        found = vectors_of(query, self) if region is None else regions.queries(self, query, region)
         vectors, own = found.vectors, found.ids
         if len(unlike):
             against = vectors_of(list(unlike), self)
@@ -244,7 +272,7 @@ class Index:
                     f"{root.base}: no images here (looked for .jpg, .png, .webp and others, in every folder)"
                 )
             grown = Follower(self.store, root, found, encoder(self), remove=False).run()
-            upkeep.maintain(self.store)
+            self._complete()
             return grown
 
     def _root(self, images: Any, labelled: bool | None) -> tuple[Root, Found]:
@@ -300,6 +328,8 @@ class Index:
         """
         before = len(self)
         self.store.commit(Change(removed=[int(i) for i in np.asarray(ids, np.int64).reshape(-1)]))
+        if (kept := self.parts) is not None:
+            kept.tidy()
         return before - len(self)
 
     def update(self, *, gone: bool = False) -> Growth:
@@ -320,12 +350,14 @@ class Index:
                         name,
                         getattr(total, name) | value if isinstance(value, dict) else getattr(total, name) + value,
                     )
-            upkeep.maintain(self.store)
+            self._complete()
         return total
 
     def compact(self) -> None:
         """Rewrite the vectors as one segment without those of removed items."""
         self.store.compact()
+        if (kept := self.parts) is not None:
+            kept.store.compact()
 
     def build(
         self,
@@ -345,7 +377,8 @@ class Index:
 
         What is not given is what was given the last time.
         """
-        return engines.build(self.store, memory=memory, recall=recall, structure=structure, engine=engine)
+        wanted = {"memory": memory, "recall": recall, "structure": structure, "engine": engine}
+        return parts_room.each_engine(engines.build, self.store, self.parts, **wanted)
 
     def wish(
         self,
@@ -356,7 +389,8 @@ class Index:
         engine: str | None = None,
     ) -> None:
         """Say what ``build`` should make when the time comes; see there."""
-        engines.wish(self.store, memory=memory, recall=recall, structure=structure, engine=engine)
+        wanted = {"memory": memory, "recall": recall, "structure": structure, "engine": engine}
+        parts_room.each_engine(engines.wish, self.store, self.parts, **wanted)
 
     # The model
 
@@ -394,7 +428,8 @@ class Index:
 
     def check(self, *, repair: bool = False) -> Examination:
         """Whether every checksum and every number is right; see ``examination``."""
-        return examination.check(self, repair=repair)
+        found = examination.check(self, repair=repair)
+        return found if (kept := self.parts) is None else kept.check(found, repair=repair)
 
     def close(self) -> None:
         """Let go of the files of this thread."""
@@ -411,14 +446,20 @@ def create(
     labelled: bool | None = None,
     origin: str | None = None,
     device: str = "cpu",
+    parts: int = 1,
 ) -> Index:
     """A new index at ``path`` with a copy of ``model``, so that it goes on working wherever the model goes; filled with
     ``images``. Without a model, ``dim`` says how long the vectors are that ``add_vectors`` will bring.
+    ``parts``: vectors a picture; more than 1 find small things in it.
     """
     target = Path(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        what = "an index is there already: add to it with index.open" if (target / FILE).exists() else "not empty"
-        raise DataError(f"{target}: {what}, or choose another place")
+        what = (
+            "an index is there already, which index.open opens"
+            if (target / FILE).exists()
+            else "something else is there"
+        )
+        raise DataError(f"{target}: {what}; choose another place")
     if (model is None) == (dim is None):
         raise ConfigError("an index needs a model, or the dimension of the vectors it will hold: give one of both")
     known: dict[str, Any] = {} if origin is None else {"origin": origin}
@@ -431,6 +472,8 @@ def create(
     made = Index(target, device=device)
     if model is not None:
         made._model = model.to(device).eval()
+    if parts_room.checked_count(parts):
+        parts_room.set_count(made.store, parts)
     if images is not None:
         try:
             made.add(images, labelled=labelled)
@@ -456,8 +499,8 @@ def checked(vectors: np.ndarray, dim: int, what: str) -> np.ndarray:
     if vectors.ndim != 2 or vectors.shape[1] != dim:
         raise DataError(f"{what} have shape {vectors.shape}; this index holds vectors of {dim} numbers: (n, {dim})")
     lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
-    if not (np.isfinite(lengths) & (lengths > 0)).all():
-        bad = int(np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0)))[0])
+    if not ((good := lengths > 0) & (lengths < np.inf)).all():
+        bad = int(np.flatnonzero(~(good & (lengths < np.inf)))[0])
         raise DataError(
             f"{what}: number {bad} has length {lengths[bad]:g}; a direction needs finite numbers, not all 0"
         )

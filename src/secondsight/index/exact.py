@@ -14,7 +14,7 @@ from functools import cached_property
 import faiss
 import numpy as np
 
-from secondsight.index.segments import Segment
+from secondsight.index.segments import Segment, widened
 from secondsight.index.snapshot import Snapshot
 
 ROWS = 16384
@@ -56,6 +56,14 @@ class Best:
         found.ids[rows, place] = ids[columns]
         self.merge(found.scores, found.ids)
 
+    def beside(self, other: Best) -> Best:
+        """The candidates of both."""
+        return Best(
+            self.k + other.k,
+            np.concatenate([self.scores, other.scores], axis=1),
+            np.concatenate([self.ids, other.ids], axis=1),
+        )
+
     def merge(self, scores: np.ndarray, ids: np.ndarray) -> None:
         """The same for items that differ from query to query: both (q, m)."""
         scores = np.concatenate([self.scores, scores], axis=1)
@@ -79,34 +87,35 @@ class Exact:
 
     def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Best:
         """The k best living items for each row of ``queries`` (q, dim); ``allowed``: only at these positions, (m,)."""
-        wanted = self._living
-        if wanted is None:
-            return Best.empty(len(queries), 0)
-        if allowed is not None:
-            chosen = np.zeros(len(wanted), bool)
-            chosen[allowed] = True
-            wanted = chosen & wanted
-        best = Best.empty(len(queries), k)
-        for segment, start in zip(self.snapshot.segments, self.snapshot.offsets, strict=False):
-            if segment.id in self.blocks:
-                mask = wanted[start : start + segment.rows]
-                few = len(queries) <= FEW
-                (self._read if few else self._multiply)(best, queries, segment, None if mask.all() else mask)
+        best = Best.empty(len(queries), k if self.blocks else 0)
+        few = len(queries) <= FEW
+        for segment, mask in self._living if allowed is None else self._chosen(allowed):
+            (self._read if few else self._multiply)(best, queries, segment, mask)
         return best
 
     @cached_property
-    def _living(self) -> np.ndarray | None:
-        """(positions,) bool: what is searched; None for nothing at all."""
-        start = int(np.searchsorted(self.snapshot.ids, self.first))
-        if start == len(self.snapshot.ids):
-            return None
+    def _living(self) -> list[tuple[Segment, np.ndarray | None]]:
+        """Segments and which of their rows are searched, (rows,) bool; None for all of them."""
         mask = self.snapshot.alive.copy()
-        mask[:start] = False
-        return mask
+        mask[: np.searchsorted(self.snapshot.ids, self.first)] = False
+        return self._masked(mask)
+
+    def _chosen(self, positions: np.ndarray) -> list[tuple[Segment, np.ndarray | None]]:
+        mask = np.zeros(len(self.snapshot.ids), bool)
+        mask[positions] = True
+        mask &= self.snapshot.alive
+        mask[: np.searchsorted(self.snapshot.ids, self.first)] = False
+        return self._masked(mask)
+
+    def _masked(self, wanted: np.ndarray) -> list[tuple[Segment, np.ndarray | None]]:
+        masks = [
+            (segment, wanted[start : start + segment.rows])
+            for segment, start in zip(self.snapshot.segments, self.snapshot.offsets, strict=False)
+            if segment.id in self.blocks
+        ]
+        return [(segment, None if mask.all() else mask) for segment, mask in masks if mask.any()]
 
     def _read(self, best: Best, queries: np.ndarray, segment: Segment, mask: np.ndarray | None) -> None:
-        if mask is not None and not mask.any():
-            return
         parameters = None if mask is None else faiss.SearchParameters(sel=bitmap(mask))  # pyright: ignore[reportCallIssue]
         scores, rows = search_arrays(self.blocks[segment.id], queries, min(best.k, segment.rows), parameters)
         there = rows >= 0
@@ -116,8 +125,9 @@ class Exact:
     def _multiply(best: Best, queries: np.ndarray, segment: Segment, mask: np.ndarray | None) -> None:
         rows = np.arange(segment.rows) if mask is None else np.flatnonzero(mask)
         for part in _parts(rows):
-            chosen = slice(part[0], part[-1] + 1) if part[-1] - part[0] + 1 == len(part) else part
-            best.see(queries @ segment.vectors[chosen].astype(np.float32).T, segment.ids[part])
+            whole = part[-1] - part[0] + 1 == len(part)
+            stored = segment.vectors[part[0] : part[-1] + 1].copy() if whole else segment.vectors[part]
+            best.see(queries @ widened(stored).T, segment.ids[part])
 
 
 def search_arrays(index: faiss.Index, queries: np.ndarray, k: int, parameters) -> tuple[np.ndarray, np.ndarray]:
@@ -161,18 +171,20 @@ def rescored(queries: np.ndarray, ids: np.ndarray, snapshot: Snapshot) -> np.nda
 
     The same query gives the same numbers whatever it was asked together with, and whichever engine found them.
     """
-    there = ids >= 0
-    vectors = snapshot.stored(snapshot.positions(ids[there])).astype(np.float64)
     scores = np.full(ids.shape, -np.inf)
-    owner = np.nonzero(there)[0]
-    scores[there] = np.einsum("ij,ij->i", vectors, queries.astype(np.float64)[owner])
+    for query, row, out in zip(queries, ids, scores, strict=True):
+        there = row >= 0
+        vectors = snapshot.stored(snapshot.positions(row[there])).astype(np.float64)
+        # No BLAS: its rounding depends on a row's place, and equal vectors must have equal scores.
+        out[there] = np.einsum("md,d->m", vectors, query.astype(np.float64))
     return scores
 
 
 def ordered(scores: np.ndarray, ids: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k best, best first; equal scores in the order of their ids."""
+    """The k best, best first, equal scores in the order of their ids; no candidate (id −1, score −inf) comes last."""
     order = np.lexsort((ids, -scores), axis=1)[:, :k]
-    return np.take_along_axis(scores, order, 1), np.take_along_axis(ids, order, 1)
+    rows = np.arange(len(ids))[:, None]
+    return scores[rows, order], ids[rows, order]
 
 
 def _parts(positions: np.ndarray) -> Iterator[np.ndarray]:

@@ -41,14 +41,15 @@ def info(index: Index) -> dict[str, Any]:
         "files set aside": failures,
         "model": {**model, "how it was made": origin} if origin else model,
         "runtime": made_by(index),
-        "engine": _engine(engine, snapshot),
+        "engine": engine_facts(engine, snapshot),
+        "parts": None if (kept := index.parts) is None else kept.info(),
         "scores": {key: meaning[key] for key in ("meaning", "cut", "pairs", "error") if meaning.get(key) is not None},
         "generation": snapshot.generation,
         "bytes on disk": _size(index.path),
     }
 
 
-def _engine(facts: dict[str, Any], snapshot: Snapshot) -> dict[str, Any]:
+def engine_facts(facts: dict[str, Any], snapshot: Snapshot) -> dict[str, Any]:
     """What answers searches, and how good it is."""
     if "folder" not in facts and "address" not in facts:
         return {"structure": "exact", "recall": 1.0, "bytes a vector": snapshot.dim * 2}

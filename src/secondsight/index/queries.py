@@ -12,10 +12,11 @@ import numpy as np
 
 from secondsight.data.imageset import ImageSet
 from secondsight.data.loading.decode import DecodeError, decode
-from secondsight.errors import DataError, ShapeError
+from secondsight.errors import ConfigError, DataError, ShapeError
 from secondsight.index import runtime
 
 if TYPE_CHECKING:
+    from secondsight.embed.inputs import Forward
     from secondsight.index.collection import Index
     from secondsight.index.growth import Encoder
     from secondsight.inference import Exported
@@ -96,6 +97,17 @@ def _decoded(picture: Any) -> Any:
 def encoder(index: Index) -> Encoder:
     """What ``growth`` embeds files with."""
     runtime.ready(index)
+    if index.parts is not None:
+        if index.exported is not None:
+            raise ConfigError(f"{index.path} keeps parts, which need the model itself: leave out --model")
+        from secondsight.index import part_encoder
+
+        return part_encoder.encoder(index, index.parts)
+    return plain_encoder(index, index.run)
+
+
+def plain_encoder(index: Index, run: Forward | None) -> Encoder:
+    """As ``encoder``, without parts; ``run`` in the model's place."""
     if index.exported is not None:
         return _exported_encoder(index.exported)
 
@@ -104,9 +116,7 @@ def encoder(index: Index) -> Encoder:
 
         numbers, causes = np.arange(len(paths)), {}
         try:
-            found = embed(
-                index.model(), ImageSet("files", Path(os.sep), tuple(paths)), device=index.device, run=index.run
-            )
+            found = embed(index.model(), ImageSet("files", Path(os.sep), tuple(paths)), device=index.device, run=run)
         except DataError:
             # `embed` takes a first batch of which nothing can be read for a mistake; here it is some broken files.
             causes = _causes(paths)
@@ -116,7 +126,7 @@ def encoder(index: Index) -> Encoder:
                     raise
                 return np.zeros((0, index.dim), np.float32), numbers, causes
             good = ImageSet("files", Path(os.sep), tuple(str(paths[i]) for i in numbers))
-            found = embed(index.model(), good, device=index.device, run=index.run)
+            found = embed(index.model(), good, device=index.device, run=run)
         causes |= {int(numbers[f.index]): f.cause for f in found.failures}
         return found.vectors, numbers[found.indices], causes
 

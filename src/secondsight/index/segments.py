@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from secondsight import files
 from secondsight.errors import DataError
@@ -54,17 +55,17 @@ class Segment:
             )
         return rows, dim, DTYPES["float16" if width == 2 else "float32"]
 
-    @property
+    @cached_property
     def ids(self) -> np.ndarray:
         """(rows,) int64, ascending."""
         rows, _, _ = self._shape
-        return self._memory[_HEADER : _HEADER + 8 * rows].view("<i8")
+        return np.asarray(self._memory[_HEADER : _HEADER + 8 * rows].view("<i8"))
 
-    @property
+    @cached_property
     def vectors(self) -> np.ndarray:
         """(rows, dim), as stored."""
         rows, dim, dtype = self._shape
-        return self._memory[_HEADER + 8 * rows :].view(dtype).reshape(rows, dim)
+        return np.asarray(self._memory[_HEADER + 8 * rows :].view(dtype).reshape(rows, dim))
 
     def open(self) -> Segment:
         """Itself, with the file held open: from now on it can be read even if another process removes it."""
@@ -95,6 +96,11 @@ def write(path: Path, ids: np.ndarray, parts: Sequence[np.ndarray]) -> str:
             "choose a folder that may be written to, and run the command again"
         ) from error
     return digest.hexdigest()
+
+
+def widened(vectors: np.ndarray) -> np.ndarray:
+    """Stored numbers, which may be written to, as float32; by torch, whose instructions for float16 numpy lacks."""
+    return vectors if vectors.dtype == np.float32 else torch.from_numpy(vectors).float().numpy()
 
 
 def _pieces(parts: Sequence[np.ndarray], dtype: np.dtype):

@@ -26,7 +26,7 @@ class Snapshot:
     @classmethod
     def read(cls, database: sqlite3.Connection, folder: Path, before: Snapshot | None = None) -> Snapshot:
         """The generation that ``database`` shows; files that ``before`` holds open are not opened again."""
-        generation, dim = fact(database, "generation"), fact(database, "dim")
+        generation = int(database.execute("SELECT value FROM facts WHERE key = 'generation'").fetchone()[0])
         if before is not None and before.generation == generation:
             return before
         held = {} if before is None else {(s.id, s.checksum): s for s in before.segments}
@@ -36,7 +36,7 @@ class Snapshot:
             for number, rows, checksum in listed
         )
         dead = np.fromiter((row[0] for row in database.execute("SELECT id FROM dead ORDER BY id")), np.int64)
-        return cls(generation, dim, found, dead)
+        return cls(generation, fact(database, "dim"), found, dead)
 
     @cached_property
     def offsets(self) -> np.ndarray:
@@ -63,22 +63,21 @@ class Snapshot:
         ids = np.asarray(ids, np.int64)
         if not len(self.ids):
             return np.zeros(0, np.int64)
-        found = np.searchsorted(self.ids, ids)
-        known = self.ids[np.minimum(found, len(self.ids) - 1)] == ids
-        return found[known]
+        found = np.minimum(self.ids.searchsorted(ids), len(self.ids) - 1)
+        known = self.ids[found] == ids
+        return found if known.all() else found[known]
 
     def stored(self, positions: np.ndarray) -> np.ndarray:
         """(m, dim) float32 at ``positions``, in that order, as they are stored: float16 is off by up to 0.05 %."""
         positions = np.asarray(positions, np.int64)
-        out = np.empty((len(positions), self.dim), np.float32)
         if len(self.segments) == 1:
-            out[:] = self.segments[0].vectors[positions]
-            return out
-        which = np.searchsorted(self.offsets, positions, side="right") - 1
+            return segments.widened(self.segments[0].vectors[positions])
+        which = self.offsets.searchsorted(positions, side="right") - 1
+        out = np.empty((len(positions), self.dim), self.segments[0].vectors.dtype if self.segments else np.float32)
         for number in np.unique(which):
             chosen = which == number
             out[chosen] = self.segments[number].vectors[positions[chosen] - self.offsets[number]]
-        return out
+        return segments.widened(out)
 
     def vectors(self, positions: np.ndarray) -> np.ndarray:
         """(m, dim) float32 of unit length at ``positions``, in that order."""

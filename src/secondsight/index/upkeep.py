@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from secondsight.index import calibration, engine
+from secondsight.index import calibration, engine, parts
 from secondsight.index.calibration import Calibration
 from secondsight.index.store import Store
 
@@ -21,18 +21,21 @@ def maintain(store: Store) -> None:
 
 def calibrate(store: Store) -> Calibration | None:
     """Learn what scores mean from labels, where most items have one, or else from chance."""
-    rng = np.random.default_rng(0)
+    rng, kept = np.random.default_rng(0), parts.opened(store)
     with store.reading() as (database, snapshot):
         alive = np.flatnonzero(snapshot.alive)
-        chosen = np.sort(rng.permutation(alive)[: calibration.GALLERY])
+        most = calibration.GALLERY // (1 if kept is None else kept.count)
+        chosen = np.sort(rng.permutation(alive)[:most])
         vectors, ids = snapshot.vectors(chosen), snapshot.ids[chosen].tolist()
         rows = dict(database.execute("SELECT id, label FROM items WHERE label IS NOT NULL"))
+    several = None if kept is None else kept.vectors(np.array(ids), vectors)
     labels = np.array([rows.get(i, "") for i in ids], object)
     known = labels != ""
     found = None
     if len(ids) and known.mean() >= 0.5:
-        found = calibration.from_labels(vectors[known], labels[known].astype(str))
-    found = found or calibration.from_chance(vectors, len(alive))
+        theirs = None if several is None else several[:, known]
+        found = calibration.from_labels(vectors[known], labels[known].astype(str), parts=theirs)
+    found = found or calibration.from_chance(vectors, len(alive), parts=several)
     with store.writer():
         store.set_fact("calibration", None if found is None else found.to_dict())
         store.set_fact("calibrated", len(alive))

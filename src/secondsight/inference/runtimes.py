@@ -128,7 +128,7 @@ def _kept(model: Embedder, name: str, device: torch.device, beside: str | Path |
     if name == "onnx-int8":
         where = f"{beside}" if beside else "MODEL"
         raise WeightsError(
-            f"{model.backbone.name} with {model.config.pooling} has no int8 file yet: "
+            f"{model.backbone.name} with {model.config.pooling} has no int8 file yet; "
             f"`secondsight export {where} --int8 --data IMAGES` makes it, with what it costs"
         )
     place = next(p for p in _places(fingerprint, beside) if _writable(p))

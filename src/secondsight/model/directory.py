@@ -63,7 +63,7 @@ def load(directory: str | Path, *, device: str | torch.device = "cpu") -> Embedd
     except (SafetensorError, OSError, ValueError) as error:
         if isinstance(error, (WeightsError, ConfigError)):
             raise
-        raise WeightsError(f"{path} is damaged or not a safetensors file: {error}") from error
+        raise WeightsError(f"{path} is damaged or not a safetensors file ({error}); save or get it again") from error
     model = Embedder.from_config(config)
     _check_dtypes(model, weights, path)
     model.load_state_dict(weights)
@@ -114,7 +114,7 @@ def model_folder(directory: str | Path) -> Path:
             return folder / inside
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
-            raise WeightsError(f"{folder} is not a saved model: it has no {name}")
+            raise WeightsError(f"{folder} is not a saved model: it has no {name}; name one, such as runs/birds/best")
     return folder
 
 
