@@ -35,6 +35,9 @@ def use(index: Index, name: str, exported: Path | None = None, *, images: int | 
         index.use(load(exported))
         return
 
+    if name != "auto":
+        index.check_runtime(name)
+
     def choose() -> None:
         own = made_by(index)
         if name == "auto" and index.parts is not None:
