@@ -108,8 +108,8 @@ def test_an_index_knows_what_made_its_vectors_and_takes_only_what_agrees(model, 
     with pytest.raises(ConfigError, match="not mixed"):
         again.add([picture])
     again.use(Runtime("onnx-int8", model))
-    assert again.search(picture).ids.shape == (1, 6)
-    assert again.search(0).ids.shape == (1, 5)
+    assert (again.search(picture).ids >= 0).sum() == 6
+    assert (again.search(0).ids >= 0).sum() == 5
 
 
 def test_runtimes_that_agree_share_an_index(model, tmp_path):

@@ -14,7 +14,6 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from secondsight import files
 from secondsight.errors import DataError
@@ -99,8 +98,16 @@ def write(path: Path, ids: np.ndarray, parts: Sequence[np.ndarray]) -> str:
 
 
 def widened(vectors: np.ndarray) -> np.ndarray:
-    """Stored numbers, which may be written to, as float32; by torch, whose instructions for float16 numpy lacks."""
-    return vectors if vectors.dtype == np.float32 else torch.from_numpy(vectors).float().numpy()
+    """Stored numbers, which may be written to, as float32; by torch, whose instructions for float16 numpy lacks, unless a
+    server does without it.
+    """
+    if vectors.dtype == np.float32:
+        return vectors
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return vectors.astype(np.float32)
+    return torch.from_numpy(vectors).float().numpy()
 
 
 def _pieces(parts: Sequence[np.ndarray], dtype: np.dtype):
