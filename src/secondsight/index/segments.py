@@ -98,8 +98,8 @@ def write(path: Path, ids: np.ndarray, parts: Sequence[np.ndarray]) -> str:
 
 
 def widened(vectors: np.ndarray) -> np.ndarray:
-    """Stored numbers, which may be written to, as float32; by torch, whose instructions for float16 numpy lacks, unless a
-    server does without it.
+    """Stored numbers, which may be written to, as float32; by torch, whose instructions for float16 numpy lacks, where
+    there is torch.
     """
     if vectors.dtype == np.float32:
         return vectors

@@ -5,8 +5,8 @@ For each codeword j the entries (location, slot) that chose it are picked, h · 
 
     out_l = Σ_{slots s} h_ls (x_l W_{i_ls} + b_{i_ls}) .
 
-Which locations these are depends on the picture, so the graph has shapes that do, which ``torch.export`` would have to be
-talked into; it sees one operator, and this is its translation. k products a location instead of N.
+Which locations these are depends on the picture, so the graph has shapes that do, which ``torch.export`` would have to
+be talked into; it sees one operator, and this is its translation. k products a location instead of N.
 """
 
 from __future__ import annotations
