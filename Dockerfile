@@ -2,8 +2,8 @@
 #
 #   secondsight export runs/photos -o photos.onnx
 #   docker build -t secondsight .
-#   docker run -p 8000:8000 -e SECONDSIGHT_TOKEN=… -v "$PWD/photos.index:/index" -v "$PWD/photos.onnx:/model.onnx:ro" \
-#     secondsight
+#   docker run -p 8000:8000 -e SECONDSIGHT_TOKEN=… -v "$PWD/photos.index:/index" -v "$PWD/photos:$PWD/photos:ro" \
+#     -v "$PWD/photos.onnx:/model.onnx:ro" secondsight
 FROM python:3.11-slim AS build
 COPY . /source
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /source
