@@ -35,7 +35,7 @@ ROOMS = {
     "embed": {"model", "data"},
     "evaluate": {"functional", "data", "model", "embed"},
     "explain": {"model", "data", "pooling", "functional", "embed"},
-    "inference": {"model", "data"},
+    "inference": {"model", "data", "functional"},
     "export": {"inference", "model", "data", "evaluate"},
     "train": {"model", "data", "losses", "evaluate", "embed", "backbones", "pooling", "functional"},
     "compress": {"model", "pooling", "functional", "data", "embed", "evaluate"},

@@ -97,9 +97,9 @@ def index(
         chosen, words = _model(data, model, backbone, weights, size, fit_images, device)
         console.print(f"model: {marked(words)}")
         found = room.create(target, chosen, dtype=dtype, device=device, origin=words)
-    use(found, runtime, images=_count(data) if runtime == "auto" else None)
     if parts is not None:
         found.keep_parts(parts)
+    use(found, runtime, images=_count(data) if runtime == "auto" else None)
     if any(value is not None for value in wish.values()):
         found.wish(**wish)
     for spec in data:

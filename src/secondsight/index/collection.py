@@ -412,6 +412,10 @@ class Index:
         """
         runtime.use(self, run)
 
+    def check_runtime(self, name: str) -> None:
+        """Refuse a runtime whose vectors may not stand beside these."""
+        runtime.check(self, name)
+
     def check_fingerprint(self, fingerprint: str, what: str) -> None:
         """Refuse what another model made."""
         own = self.store.fact("model", {})
