@@ -15,6 +15,7 @@ from secondsight.data.imageset import ImageSet
 from secondsight.embed import features
 from secondsight.errors import DataError
 from secondsight.model import Embedder, published
+from secondsight.pooling import family
 
 IMAGES = 2048
 """Pictures that are enough to fit to; docs/results.md says what fewer and more give."""
@@ -36,9 +37,14 @@ MIXED: dict[str, Any] = {
 """How ``mixed`` is built on EfficientNet-Lite: its last 1,280 channels squared, JCF of the layer before them."""
 
 
+def usual(backbone: str) -> str:
+    """The pooling that is fitted where none is asked for: the best over several kinds of images (docs/results.md)."""
+    return "mixed-32-8" if backbone.startswith("efficientnet-lite") else "jcf-32-8"
+
+
 def fit_to(
     images: ImageSet,
-    name: str = "jcf-32-8",
+    name: str | None = None,
     *,
     backbone: str = "efficientnet-lite0",
     weights: str | Path = "default",
@@ -52,7 +58,7 @@ def fit_to(
 
     Args:
         images: Pictures of the kind that will be searched; a sample of ``count``, spread over them, is looked at.
-        name: ``"jcf-32-8"`` or another pooling, fitted; ``"average"`` for the network's features averaged.
+        name: A pooling, fitted; ``"average"`` for the network's features averaged, None for ``usual(backbone)``.
         backbone, weights: The published network.
         count: Images to fit to.
         size: Pixels a side; None for the network's own.
@@ -61,9 +67,10 @@ def fit_to(
         seed: Of the k-means and of what else is random.
     """
     torch.manual_seed(seed)
+    name = name or usual(backbone)
     if name == "average":
         return published(backbone, weights=str(weights), size=size, mirror=mirror).to(device)
-    options = JCF if name.startswith("jcf") else {"dim": 512, "reduce": 256}
+    options = {"jcf": JCF, "mixed": MIXED}.get(family(name), {"dim": 512, "reduce": 256})
     model = Embedder.build(
         backbone=backbone,
         weights=weights,
