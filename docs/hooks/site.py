@@ -8,12 +8,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+from mkdocs.structure.files import File, Files
+
 import commands
 import pooling_pictures
 import python_api
 import recipe_keys
 from equations import fence
-from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
 SOURCE = "https://github.com/secondsight/secondsight/blob/main/"
@@ -31,7 +32,11 @@ GENERATED = {
 def front(readme: Path) -> str:
     """README as the first page: its links are seen from docs/."""
     text = readme.read_text("utf-8")
-    return re.sub(r"(?<=\]\()(?!https?:|#)([^)\s]+)", lambda m: m[1].removeprefix("docs/") if m[1].startswith("docs/") else f"../{m[1]}", text)
+
+    def seen(found: re.Match[str]) -> str:
+        return found[0].removeprefix("docs/") if found[0].startswith("docs/") else f"../{found[0]}"
+
+    return re.sub(r"(?<=\]\()(?!https?:|#)[^)\s]+", seen, text)
 
 
 def on_config(config: Any) -> Any:
@@ -64,4 +69,5 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 def on_post_build(config: Any) -> None:
     """A page from the disk may fetch no JSON; a script it may load."""
     search = Path(config.site_dir) / "search"
-    (search / "search_index.js").write_text("var __index = " + (search / "search_index.json").read_text("utf-8"), "utf-8")
+    index = (search / "search_index.json").read_text("utf-8")
+    (search / "search_index.js").write_text(f"var __index = {index}", "utf-8")

@@ -19,7 +19,7 @@ from secondsight.terminal import console, marked, print_json
 if TYPE_CHECKING:
     from secondsight.data.readers.registry import Dataset
     from secondsight.data.statistics import Spread, Stats
-    from secondsight.data.verification import Report
+    from secondsight.data.verification import Verification
 
 app = typer.Typer(no_args_is_help=True, help="List, get, verify and look at datasets, and at the cache of features.")
 
@@ -132,7 +132,7 @@ def verify_dataset(
         raise typer.Exit(1)
 
 
-def _show_report(report: Report) -> None:
+def _show_report(report: Verification) -> None:
     out = console()
     parts = ", ".join(f"{name} {count:,}" for name, count in report.parts.items())
     out.print(

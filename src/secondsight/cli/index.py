@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from secondsight.cli import options
-from secondsight.cli.runtime import OPTION_HELP, check_runtime, use_runtime
+from secondsight.cli.runtime import OPTION_HELP, check_runtime, use
 from secondsight.errors import ConfigError, DataError
 from secondsight.terminal import console as terminal
 from secondsight.terminal import marked, warn
@@ -54,7 +54,7 @@ def index(
         help="Whether a folder's subfolders are classes; default: if no picture is beside.",
     ),
     device: str = typer.Option(None, help="cpu, cuda …; default: cuda where there is one."),
-    runtime: str = typer.Option("torch", help=OPTION_HELP),
+    runtime: str = typer.Option("auto", help=OPTION_HELP),
 ) -> None:
     """Make a folder of pictures searchable. No labels and no training are needed.
 
@@ -76,7 +76,7 @@ def index(
 
     # What can be wrong is known before the network has run for minutes.
     device = options.device(device)
-    check_runtime(runtime, index=True)
+    check_runtime(runtime)
     options.known("type of stored vectors", [dtype], DTYPES)
     files.check_writable(target)
     wish = {
@@ -97,7 +97,7 @@ def index(
         chosen, words = _model(data, model, backbone, weights, size, fit_images, device)
         console.print(f"model: {marked(words)}")
         found = room.create(target, chosen, dtype=dtype, device=device, origin=words)
-    use_runtime(found, runtime)
+    use(found, runtime, images=_count(data) if runtime == "auto" else None)
     if parts is not None:
         found.keep_parts(parts)
     if any(value is not None for value in wish.values()):
@@ -134,6 +134,13 @@ def _model(
         return model, f"{backbone}, its features averaged as they are; nothing fitted"
     seen = min(count, len(files))
     return model, f"{backbone} with {pooling} fitted to {seen:,} of these pictures; no labels, no training"
+
+
+def _count(data: list[str]) -> int:
+    """How many pictures there are to embed, at most: for few it does not pay to look for the fastest runtime."""
+    from secondsight.index import scan
+
+    return sum(len(scan.walk(scan.Root(-1, *scan.absolute(spec), False)).files) for spec in data)
 
 
 def report(console: Console, growth: Growth, index: Index) -> None:

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from secondsight.cli import options
-from secondsight.cli.runtime import OPTION_HELP, use_runtime
+from secondsight.cli.runtime import OPTION_HELP, use
 from secondsight.errors import ConfigError
 from secondsight.terminal import console as terminal
 from secondsight.terminal import marked, print_json
@@ -41,7 +41,8 @@ def search(
     why: Path = typer.Option(None, help="Draw why the first hit matches: .png, or .html to move over."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
     device: str = typer.Option("cpu", help="Where the model runs."),
-    runtime: str = typer.Option("torch", help=OPTION_HELP),
+    runtime: str = typer.Option("auto", help=OPTION_HELP),
+    model: Path = typer.Option(None, help="An exported file that embeds in the model's place: no torch."),
 ) -> None:
     """Find the pictures of an index that are most like yours.
 
@@ -71,7 +72,7 @@ def search(
             raise ConfigError(f"--sheet {sheet}: a contact sheet is a picture; name it .png, .jpg or .webp")
         files.check_writable(sheet, directory=False)
     found, condition = room.open(path, device=options.device(device)), parsed(where or [])
-    use_runtime(found, runtime, images=1)
+    use(found, runtime, model)
     asked: list[Any] = []
     if queries:
         asked = [_query(found, text) for text in queries]

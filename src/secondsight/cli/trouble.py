@@ -35,6 +35,7 @@ CURES = {
     errno.EMFILE: "allow more open files: ulimit -n 4096",
     errno.EIO: "the disk is failing: save what is on it",
 }
+WITHOUT_TORCH = "search, update and serve do without it, with an exported model: --model FILE.onnx"
 MEMORY = "there is not enough memory; use a smaller --size or --batch-size, or fewer workers"
 
 
@@ -51,6 +52,8 @@ def report(error: BaseException) -> int:
         return _say(str(error))
     if isinstance(error, OSError) and (error.errno is not None or error.filename is not None):
         return _say(_sentence(error))
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        return _say("this needs torch, which is not installed here: pip install torch; " + WITHOUT_TORCH)
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "out of memory" in str(error):
         return _say(MEMORY)
     _say(f"this is a fault of secondsight: {_with_type(error)}")

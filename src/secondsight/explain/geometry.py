@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from secondsight.data.loading.transforms import Transform
 from secondsight.errors import ConfigError
+
+if TYPE_CHECKING:
+    from secondsight.data.loading.transforms import Transform
 
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom, as fractions of the whole original's sides."""

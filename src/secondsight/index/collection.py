@@ -14,7 +14,7 @@ import numpy as np
 from secondsight import files
 from secondsight.data.imageset import ImageSet
 from secondsight.errors import ConfigError, DataError
-from secondsight.index import duplicates, examination, facts, growth, regions, scan, thumbnails, upkeep
+from secondsight.index import duplicates, examination, facts, growth, regions, runtime, scan, thumbnails, upkeep
 from secondsight.index import engine as engines
 from secondsight.index import parts as parts_room
 from secondsight.index.answer import Searcher
@@ -31,6 +31,7 @@ from secondsight.index.scan import Found, Root
 from secondsight.index.store import Change, Record, Store
 
 if TYPE_CHECKING:
+    from secondsight.inference import Exported, Runtime
     from secondsight.model import Embedder
 
 MODEL = "model"
@@ -42,7 +43,9 @@ class Index:
     def __init__(self, path: str | Path, *, device: str = "cpu"):
         self.path = Path(path)
         self.device = device
-        self.run: Callable[..., Any] | None = None  # in the model's place: a runtime of `secondsight.inference`
+        self.run: Callable[..., Any] | None = None  # in the model's place; see `use`
+        self.exported: Exported | None = None  # the same, without torch
+        self.choose: Callable[[], None] | None = None  # calls `use` when the first picture is to be embedded
         self.store = Store(self.path)
         self.searcher = Searcher(self.store)
         self._model: Embedder | None = None
@@ -402,6 +405,12 @@ class Index:
             self.check_fingerprint(model.fingerprint(), f"the model in {self.path / MODEL}")
             self._model = model
         return self._model
+
+    def use(self, run: Runtime | Exported) -> None:
+        """Let a runtime of ``secondsight.inference``, or an exported file, embed in the model's place; refused where
+        its vectors are not those that are here, to 1e-3.
+        """
+        runtime.use(self, run)
 
     def check_fingerprint(self, fingerprint: str, what: str) -> None:
         """Refuse what another model made."""

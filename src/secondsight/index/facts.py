@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from secondsight.index import growth
 from secondsight.index.catalogue import fact
+from secondsight.index.runtime import made_by
 from secondsight.index.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def info(index: Index) -> dict[str, Any]:
         "roots": [{"path": root.spec, "kind": root.kind} for root in growth.roots(index.store)],
         "files set aside": failures,
         "model": {**model, "how it was made": origin} if origin else model,
+        "runtime": made_by(index),
         "engine": engine_facts(engine, snapshot),
         "parts": None if (kept := index.parts) is None else kept.info(),
         "scores": {key: meaning[key] for key in ("meaning", "cut", "pairs", "error") if meaning.get(key) is not None},
