@@ -39,7 +39,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "gem 3": {"pooling": "gem-3", "dim": HEAD},
     "gem 2, half whitened": {"pooling": "gem-2", "pooling_options": {"whiten": 0.25}},
     "gem 3, half whitened": {"pooling": "gem-3", "pooling_options": {"whiten": 0.25}},
-    "gem 3, PCA-whitened": {"pooling": "gem-3", "pooling_options": {"projection": "pca-whiten"}},
+    "gem 3, whitened": {"pooling": "gem-3", "pooling_options": {"whiten": 0.5}},
     "jcf": {"pooling": "jcf", **JCF},
     "jcf-32-8": {"pooling": "jcf-32-8", **JCF},
     "jcf-32": {"pooling": "jcf-32", **JCF},

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from secondsight.data.imageset import ImageSet
-from secondsight.embed import features
+from secondsight.embed import features, pictures
 from secondsight.errors import DataError
 from secondsight.model import Embedder, published
 from secondsight.pooling import family
+from secondsight.pooling.feature_samples import Mapped
 
 IMAGES = 2048
 """Pictures that are enough to fit to; docs/results.md says what fewer and more give."""
@@ -70,7 +72,7 @@ def fit_to(
     name = name or usual(backbone)
     if name == "average":
         return published(backbone, weights=str(weights), size=size, mirror=mirror).to(device)
-    options = {"jcf": JCF, "mixed": MIXED}.get(family(name), {"dim": 512, "reduce": 256})
+    options = JCF if family(name) == "jcf" else MIXED if name == usual(backbone) else {"dim": 512, "reduce": 256}
     model = Embedder.build(
         backbone=backbone,
         weights=weights,
@@ -80,8 +82,10 @@ def fit_to(
         transform="resize-crop",
         **options,
     )
-    found = features(model.to(device).eval(), images, count=min(count, len(images)), device=device)
+    model.to(device).eval()
+    halved = pictures(model, images, run=lambda x: model.backbone(x).half())  # thousands of images stay in memory
+    found = features(model, halved, count=min(count, len(images)), device=device)
     if not found:
         raise DataError(f"{images.root}: none of the images tried can be read; there is nothing to fit to")
-    model.fit(found, grid=model.backbone.grid(model.size, model.size), seed=seed)
+    model.fit(Mapped(found, Tensor.float), grid=model.backbone.grid(model.size, model.size), seed=seed)
     return model.eval()
