@@ -9,7 +9,7 @@ export ONEDNN_MAX_CPU_ISA := AVX512_CORE_BF16
 # xdist runs one worker a core: more threads inside each would only fight.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONHASHSEED=0
 
-.PHONY: help demo test check docs fuzz kills format bench hooks clean
+.PHONY: help demo test check docs wheel fuzz kills format bench hooks clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -26,7 +26,7 @@ $(READY): pyproject.toml constraints.txt
 	@command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium) >/dev/null 2>&1 || true
 	@touch $@
 
-demo: $(READY) ## Train, evaluate and search on real pictures
+demo: $(READY) ## Index, search, explain, train and judge on real pictures, in less than three minutes
 	@$(BIN)/secondsight demo
 
 test: $(READY) ## All tests
@@ -46,8 +46,16 @@ check: $(READY) ## Format, lint, types, tests; the documentation is built by the
 	@$(MAKE) --no-print-directory test
 
 docs: $(READY) ## The documentation: site/index.html, to be opened from the disk
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "site/index.html"
+
+wheel: $(READY) ## dist/: a wheel, tried in a fresh environment without this repository
+	$(BIN)/python -m build --outdir dist .
+	rm -rf build/fresh && $(PYTHON) -m venv build/fresh
+	build/fresh/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	build/fresh/bin/pip install --quiet --disable-pip-version-check -c constraints.txt pyright "$$(ls dist/*.whl)[demo,serve]"
+	cd build && fresh/bin/python -I ../tests/outside/public_names.py && fresh/bin/pyright --project ../tests/outside
+	cd build && fresh/bin/secondsight demo --out fresh/demo
 
 format: $(READY) ## Format and mend what the linter can
 	$(BIN)/ruff format .

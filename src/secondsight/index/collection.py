@@ -455,6 +455,13 @@ def create(
     """A new index at ``path`` with a copy of ``model``, so that it goes on working wherever the model goes; filled with
     ``images``. Without a model, ``dim`` says how long the vectors are that ``add_vectors`` will bring.
     ``parts``: vectors a picture; more than 1 find small things in it.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     few = create(f"{folder}/few.index", dim=2)
+    ...     ids = few.add_vectors(np.array([[1.0, 0.0], [0.0, 1.0]]), labels=["east", "north"])
+    ...     few.search(np.array([0.9, 0.1], np.float32), k=1).labels.tolist()
+    [['east']]
     """
     target = Path(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):

@@ -48,6 +48,10 @@ class Embedder(nn.Module):
         Args:
             backbone: A name that ``secondsight backbones`` lists, or a backbone.
             keywords: The other fields of ``ModelConfig``, which says what each of them moves.
+
+        >>> model = Embedder.build(weights="random", pooling="jcf-4-2", dim=16).eval()
+        >>> model(torch.zeros(2, 3, 64, 64, dtype=torch.uint8)).shape
+        torch.Size([2, 16])
         """
         if isinstance(backbone, str):
             return cls.from_config(validate(ModelConfig, {"backbone": backbone, **keywords}, source="Embedder.build"))
