@@ -42,7 +42,7 @@ ROOMS = {
     "reproduce": {"pooling", "model", "train", "evaluate"},
     "demo": {"model", "train"},
     "fit": {"model", "data", "embed"},
-    "index": {"model", "data", "embed", "explain"},
+    "index": {"model", "data", "embed", "evaluate", "explain"},
     "serve": {"index", "explain", "model", "data", "embed"},
     "cli": {"*"},
 }

@@ -17,7 +17,6 @@ from secondsight.errors import ConfigError, DataError
 from secondsight.index import duplicates, examination, facts, growth, scan, thumbnails, upkeep
 from secondsight.index import engine as engines
 from secondsight.index.answer import Searcher
-from secondsight.index.calibration import Calibration
 from secondsight.index.catalogue import FILE, restored, stored
 from secondsight.index.duplicates import Group
 from secondsight.index.examination import Examination
@@ -27,11 +26,11 @@ from secondsight.index.hits import Hits, Item
 from secondsight.index.queries import Query, encoder, vectors_of
 from secondsight.index.scan import Found, Root
 from secondsight.index.store import Change, Record, Store
+from secondsight.index.upkeep import MODEL
+from secondsight.model.calibration import Calibration
 
 if TYPE_CHECKING:
     from secondsight.model import Embedder
-
-MODEL = "model"
 
 
 class Index:
@@ -174,7 +173,7 @@ class Index:
             name = restored(path)
             place = name if root is None or name is None else bases[root].file(name)
             given = {n: v for (n, _), v in zip(columns, values, strict=True) if v is not None}
-            yield Item(number, place, label, given, width, height, size, name)
+            yield Item(number, place, restored(label), given, width, height, size, name)
 
     def columns(self) -> list[str]:
         """What can be filtered by: the columns that every index has, then the user's own."""

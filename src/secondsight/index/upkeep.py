@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from secondsight.index import calibration, engine
-from secondsight.index.calibration import Calibration
+from secondsight.evaluate import calibration
+from secondsight.index import engine
+from secondsight.index.catalogue import labels_of
 from secondsight.index.store import Store
+from secondsight.model.calibration import Calibration
+from secondsight.model.calibration import read as read_calibration
+
+MODEL = "model"
+"""Where an index keeps its copy of the model."""
 
 
 def maintain(store: Store) -> None:
@@ -20,20 +26,25 @@ def maintain(store: Store) -> None:
 
 
 def calibrate(store: Store) -> Calibration | None:
-    """Learn what scores mean from labels, where most items have one, or else from chance."""
+    """Learn what scores mean from labels, where most items have one; else from the model's own; else from chance."""
     rng = np.random.default_rng(0)
     with store.reading() as (database, snapshot):
         alive = np.flatnonzero(snapshot.alive)
         chosen = np.sort(rng.permutation(alive)[: calibration.GALLERY])
-        vectors, ids = snapshot.vectors(chosen), snapshot.ids[chosen].tolist()
-        rows = dict(database.execute("SELECT id, label FROM items WHERE label IS NOT NULL"))
-    labels = np.array([rows.get(i, "") for i in ids], object)
-    known = labels != ""
+        vectors = snapshot.vectors(chosen)
+        labels = np.array(labels_of(database, snapshot.ids[chosen]), object)
+    known = labels != None  # noqa: E711
     found = None
-    if len(ids) and known.mean() >= 0.5:
+    if len(labels) and known.mean() >= 0.5:
         found = calibration.from_labels(vectors[known], labels[known].astype(str))
-    found = found or calibration.from_chance(vectors, len(alive))
+    found = found or _of_model(store) or calibration.from_chance(vectors, len(alive))
     with store.writer():
         store.set_fact("calibration", None if found is None else found.to_dict())
         store.set_fact("calibrated", len(alive))
     return found
+
+
+def _of_model(store: Store) -> Calibration | None:
+    """What the index's own copy of its model says about its scores."""
+    fingerprint = store.fact("model", {}).get("fingerprint")
+    return None if fingerprint is None else read_calibration(store.folder / MODEL, fingerprint)
