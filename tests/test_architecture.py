@@ -42,7 +42,7 @@ ROOMS = {
     "reproduce": {"pooling", "model", "train", "evaluate"},
     "demo": {"model", "data", "embed", "train", "evaluate", "index"},
     "fit": {"model", "data", "embed"},
-    "index": {"model", "data", "embed", "explain", "inference"},
+    "index": {"model", "data", "embed", "evaluate", "explain", "inference"},
     "serve": {"index", "explain", "inference", "model", "data", "embed"},
     "cli": {"*"},
 }
