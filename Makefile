@@ -22,6 +22,8 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@# Beside site-packages: the adapter's tests use them, and a torchvision of another build must not reach anything else.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(VENV)/timm --upgrade timm==1.0.30 torchvision==0.28.0
+	@# A real Milvus server for the contract of engines, where its wheel can be had: 58 MB, Linux only.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(VENV)/milvus --upgrade milvus==2.3.5 2>/dev/null || true
 	@# The page is tested in a real browser where one can be had; elsewhere those tests say why they are skipped.
 	@command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium) >/dev/null 2>&1 || true
 	@touch $@

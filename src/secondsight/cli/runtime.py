@@ -35,16 +35,19 @@ def use(index: Index, name: str, exported: Path | None = None, *, images: int | 
         index.use(load(exported))
         return
 
+    if name != "auto":
+        index.check_runtime(name)
+
     def choose() -> None:
         own = made_by(index)
+        if name == "auto" and index.parts is not None:
+            return  # parts need the network's local features
         wanted = own if name == "auto" and len(index) and not agree(own, "torch") else name  # no other will do
-        if wanted != "auto":
-            check(index, wanted)
         run = chosen_runtime(index.model(), wanted, device=index.device, images=images)
         if run is not None and run.name != "torch":
             index.use(run)
 
-    from secondsight.index.runtime import check, made_by
+    from secondsight.index.runtime import made_by
 
     index.choose = choose
 
