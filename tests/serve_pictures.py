@@ -62,10 +62,11 @@ def running(app: Any) -> Iterator[str]:
     """The application on a port of its own, in a thread of its own; gives its address."""
     import uvicorn
 
+    from secondsight.serve.connections import Patient
     from secondsight.serve.server import listen
 
     bound = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+    server = uvicorn.Server(uvicorn.Config(app, http=Patient, ws="none", log_level="error"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
     while not server.started:

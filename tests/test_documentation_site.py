@@ -20,7 +20,7 @@ pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install 'seco
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", str(ROOT / "mkdocs.yml")]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(ROOT / "mkdocs.yml")]
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": path}
     done = subprocess.run([*command, "-d", str(folder)], capture_output=True, text=True, env=environment)

@@ -17,10 +17,11 @@ PUBLIC = {
     "secondsight.data": "Batch BatchSampler CachedFeatures ClassBalanced DATASETS Dataset DecodeError Failures "
     "FeatureCache ImageSet Loader Neighbours RandomResizedCrop Resize ResizeCrop Sequential Split TRANSFORMS Transform "
     "get open splits stats verify",
+    "secondsight.demo": "Block Subject VENDORS contact_sheet emoji folder judged pictures table",
     "secondsight.embed": "Block Embeddings Inputs activations blocks embed encode features join pictures stream",
     "secondsight.evaluate": "ClassFigures Evaluation Interval Items Report retrieval",
-    "secondsight.explain": "Agreement Explanation KINDS Part Places agreement codewords from_features pair places "
-    "refined rerank_score weighed",
+    "secondsight.explain": "Agreement Explanation KINDS Part Places Rare agreement beyond_chance codewords "
+    "from_features pair places refined rerank_score weighed",
     "secondsight.index": "Growth Hits Index Item create open",
     "secondsight.inference": "Exported Runtime agree load runtime",
     "secondsight.losses": "Expects LOSSES Loss LossPart build option_defaults",

@@ -5,6 +5,7 @@ on a page that was opened from the disk.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,23 @@ def on_config(config: Any) -> Any:
     config.mdx_configs["pymdownx.superfences"] = {
         "custom_fences": [{"name": "math", "class": "math", "format": fence}],
     }
+    if others := unlisted(config.nav):
+        config.nav.append({"More": others})
     return config
+
+
+def unlisted(nav: Any) -> list[str]:
+    """Pages that no entry of the navigation names: they come last, so that none is lost."""
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    return sorted(pages - set(_named(nav)))
+
+
+def _named(entry: Any) -> Iterator[str]:
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for inner in entry.values() if isinstance(entry, dict) else entry:
+            yield from _named(inner)
 
 
 def on_files(files: Files, config: Any) -> Files:

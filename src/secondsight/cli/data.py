@@ -43,10 +43,13 @@ def list_datasets(
     if as_json:
         print_json(rows)
         return
-    table = Table("name", "what it is", "train", "test", "download", "licence", title="Datasets", title_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    for heading in ("name", "what it is, and its licence", "train", "test", "download"):
+        table.add_column(heading, overflow="fold", no_wrap=heading in ("name", "train", "test"))
     for row in rows:
         parts = [_part(row["parts"].get(part)) for part in ("train", "test")]
-        table.add_row(f"[bold]{row['name']}[/]", marked(row["title"]), *parts, _link(row), marked(row["licence"]))
+        what = f"{marked(row['title'])}\n[dim]{marked(row['licence'])}[/]"
+        table.add_row(f"[bold]{row['name']}[/]", what, *parts, _link(row))
     out = console()
     out.print(table)
     out.print(

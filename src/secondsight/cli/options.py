@@ -38,6 +38,8 @@ def missing(word: str) -> Literal["error", "skip"]:
 
 def device(name: str | None) -> str:
     """The device that was asked for, if it is there; without a name, cuda where there is one."""
+    if name == "cpu":  # known to be there, and where an exported model runs there may be no torch to ask
+        return name
     import torch
 
     if name is None:

@@ -35,8 +35,13 @@ def use(index: Index, name: str, exported: Path | None = None, *, images: int | 
         index.use(load(exported))
         return
 
+    if name != "auto":
+        index.check_runtime(name)
+
     def choose() -> None:
         own = made_by(index)
+        if name == "auto" and index.parts is not None:
+            return  # parts need the network's local features
         wanted = own if name == "auto" and len(index) and not agree(own, "torch") else name  # no other will do
         run = chosen_runtime(index.model(), wanted, device=index.device, images=images)
         if run is not None and run.name != "torch":

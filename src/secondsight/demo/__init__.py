@@ -2,7 +2,7 @@
 and what that bought is shown. Emoji, or a folder of one's own.
 """
 
-from secondsight.demo.emoji import VENDORS, pictures, table
+from secondsight.demo.drawings import VENDORS, pictures, table
 from secondsight.demo.sheet import Block, contact_sheet
 from secondsight.demo.subject import Subject, emoji, folder, judged
 

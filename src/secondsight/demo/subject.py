@@ -9,7 +9,7 @@ import numpy as np
 
 from secondsight import data, shipped
 from secondsight.data.imageset import ImageSet
-from secondsight.demo.emoji import VENDORS, table
+from secondsight.demo.drawings import VENDORS, table
 from secondsight.embed import Embeddings
 from secondsight.errors import DataError
 from secondsight.evaluate import Evaluation, Items

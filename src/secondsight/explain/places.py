@@ -105,6 +105,17 @@ class Places:
         """
         return region.query(self, where, method=method)
 
+    def only(self, mask: np.ndarray) -> Places:
+        """The same image with some of its places alone, (h, w) bool: to explain a part as what it is."""
+        chosen = torch.from_numpy(np.ascontiguousarray(mask)).flatten()
+        made = from_features(self.model, self.features, frame=self.frame, mask=chosen)
+        made.pixels, made.name = self.pixels, self.name
+        return made
+
+    def within(self, where: Box | Sequence[float] | np.ndarray) -> Places:
+        """As ``only``, of the places in a box or a mask as ``region`` takes them; ``vector`` is that of the region."""
+        return self.only(region.inside(self, where).view(self.grid).numpy())
+
     def parts(self, count: int = 8) -> list[parts.Part]:
         """The image in at most ``count`` parts that lie together and say the same, strongest first: each has a vector,
         a mask and a box. Good suggestions of what to search for, without a detector.

@@ -60,12 +60,15 @@ def _sum(places: Places, where: Any) -> Tensor:
     return w @ places.required()
 
 
-def _masked(places: Places, where: Any) -> Tensor:
-    """Places that lie in the region by half or more; if none does, the one that does most."""
+def inside(places: Places, where: Any) -> Tensor:
+    """(L,) bool: places that lie in the region by half or more; if none does, those that do most."""
     w = torch.from_numpy(weights(places, where)).flatten()
     mask = w >= min(0.5, float(w.max()))
-    if places.mask is not None:
-        mask &= places.mask
+    return mask if places.mask is None else mask & places.mask
+
+
+def _masked(places: Places, where: Any) -> Tensor:
+    mask = inside(places, where)
     views = torch.cat(view_masks(mask[None], places.grid, places.model.views)).to(places.features.device)
     with torch.no_grad():
         return places.model.pool(places.features, views, grid=places.grid).double().mean(0).cpu()

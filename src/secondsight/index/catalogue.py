@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from secondsight.errors import DataError
 
 FORMAT = 1
@@ -163,6 +165,13 @@ def fact(database: sqlite3.Connection, key: str, default: Any = None) -> Any:
 
 def set_fact(database: sqlite3.Connection, key: str, value: Any) -> None:
     database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (key, json.dumps(value)))
+
+
+def labels_of(database: sqlite3.Connection, ids: np.ndarray) -> list[str | None]:
+    """The label of each item, in the order of ``ids``; None where it has none."""
+    look = "SELECT label FROM items WHERE id = ?"
+    rows = (database.execute(look, (number,)).fetchone() for number in ids.tolist())
+    return [None if row is None else restored(row[0]) for row in rows]
 
 
 def _connected(file: Path) -> sqlite3.Connection:

@@ -12,7 +12,7 @@ import numpy as np
 
 from secondsight.data.imageset import ImageSet
 from secondsight.data.loading.decode import DecodeError, decode
-from secondsight.errors import DataError, ShapeError
+from secondsight.errors import ConfigError, DataError, ShapeError
 from secondsight.index import runtime
 
 if TYPE_CHECKING:
@@ -96,12 +96,16 @@ def _decoded(picture: Any) -> Any:
 
 def encoder(index: Index) -> Encoder:
     """What ``growth`` embeds files with."""
-    if index.parts is not None:  # made of the network's local features, which no other runtime gives
+    runtime.ready(index)
+    if index.parts is not None:
+        if index.exported is not None or index.run is not None:
+            raise ConfigError(
+                f"{index.path} keeps parts, made of the local features that only the model itself gives: leave out "
+                "--model and --runtime"
+            )
         from secondsight.index import part_encoder
 
-        runtime.check(index, "torch")
         return part_encoder.encoder(index, index.parts)
-    runtime.ready(index)
     if index.exported is not None:
         return _exported_encoder(index.exported)
     return plain_encoder(index, index.run)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from xxhash import xxh3_128
 
 from secondsight import files
@@ -107,8 +106,16 @@ def write(path: Path, ids: np.ndarray, parts: Sequence[np.ndarray]) -> str:
 
 
 def widened(vectors: np.ndarray) -> np.ndarray:
-    """Stored numbers, which may be written to, as float32; by torch, whose instructions for float16 numpy lacks."""
-    return vectors if vectors.dtype == np.float32 else torch.from_numpy(vectors).float().numpy()
+    """Stored numbers, which may be written to, as float32; by torch, whose instructions for float16 numpy lacks, where
+    there is torch.
+    """
+    if vectors.dtype == np.float32:
+        return vectors
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return vectors.astype(np.float32)
+    return torch.from_numpy(vectors).float().numpy()
 
 
 def _pieces(parts: Sequence[np.ndarray], dtype: np.dtype):

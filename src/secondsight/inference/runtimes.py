@@ -139,9 +139,10 @@ def _kept(model: Embedder, name: str, device: torch.device, beside: str | Path |
 
 def keep_int8(model: Embedder, path: str | Path, *, beside: str | Path | None = None) -> Path:
     """Put an int8 file where ``runtime(model, "onnx-int8")`` finds it."""
-    place = next(p for p in _places(model.fingerprint(), beside) if _writable(p))
-    files.write_bytes(place / INT8, Path(path).read_bytes())
-    return place / INT8
+    places = [place for place in _places(model.fingerprint(), beside) if _writable(place)]
+    for place in places:  # an index, which has a copy of the model, looks in the user's cache
+        files.write_bytes(place / INT8, Path(path).read_bytes())
+    return places[0] / INT8
 
 
 def _fastest(model: Embedder, device: torch.device, beside: str | Path | None, *, measure: bool = True) -> Runtime:

@@ -16,6 +16,7 @@ from secondsight.data.loading import transforms
 from secondsight.data.loading.transforms import Transform
 from secondsight.errors import ConfigError
 from secondsight.functional.losses.pairs import unit_parts
+from secondsight.model.calibration import Calibration
 from secondsight.model.config import TRAINING_ONLY, ModelConfig
 from secondsight.model.origin import Origin
 from secondsight.model.reduction import Reduction
@@ -37,6 +38,7 @@ class Embedder(nn.Module):
         self.pooling = pooling
         self.keep = nn.Parameter(torch.eye(pooling.out_dim, config.keep)) if config.keep else None
         self.origin: Origin | None = None
+        self.calibration: Calibration | None = None  # what cosines of its vectors mean
         sizes = [size for size, _ in config.normalise]
         if sizes and sum(sizes) != self.dim:
             raise ConfigError(f"the parts {sizes} to normalise add up to {sum(sizes)}, not to {self.dim}")
@@ -48,6 +50,10 @@ class Embedder(nn.Module):
         Args:
             backbone: A name that ``secondsight backbones`` lists, or a backbone.
             keywords: The other fields of ``ModelConfig``, which says what each of them moves.
+
+        >>> model = Embedder.build(weights="random", pooling="jcf-4-2", dim=16).eval()
+        >>> model(torch.zeros(2, 3, 64, 64, dtype=torch.uint8)).shape
+        torch.Size([2, 16])
         """
         if isinstance(backbone, str):
             return cls.from_config(validate(ModelConfig, {"backbone": backbone, **keywords}, source="Embedder.build"))

@@ -1,7 +1,7 @@
 """Squares of a network's last channels beside JCF of the layer before them: what is there, and what is there together.
 
     s = E_l[h_l²]                                      how strong each channel is (GeM with p = 2 is its root)
-    c = JCF of  (‖h_l‖ / m) · Pᵀ(b_l − μ)              which of the features before it occur together (second order)
+    c = JCF of Pᵀ(b_l − μ)                             which of the features before it occur together (second order)
     z = Wᵀ [n(√s); n(√c)],   n(y) = y' / ‖y'‖,   y' = y without the mean direction
 
 h and b are the first ``split`` channels and the others. √ is signed. Each part has length 1, so neither drowns the
@@ -49,7 +49,6 @@ class Mixed(Pooling):
     skips_reduction = True
     additive = True
     mean: Tensor
-    loudness: Tensor
     levels: Tensor
     common: Tensor
 
@@ -62,7 +61,7 @@ class Mixed(Pooling):
         projectors: int | None = None,
         split: int | None = None,
         axes: int = 64,
-        width: int = 1024,
+        width: int = 2080,
         whiten: float = 0.2,
     ):
         super().__init__(in_dim, out_dim)
@@ -83,7 +82,6 @@ class Mixed(Pooling):
         self.jcf = JCF(axes, self.width, codewords=codewords, projectors=projectors, start="pairs", reduce="mean")
         total = self.squares + self.width
         self.register_buffer("mean", torch.zeros(before))  # μ
-        self.register_buffer("loudness", torch.ones(()))  # m, the mean of ‖h‖
         self.register_buffer("levels", torch.ones(2))  # mean |s| and |c|: below a hundredth the root bends
         self.register_buffer("common", torch.zeros(total))  # the mean directions, of length 1 each
         # W · √K, as that of ``Ending``: a step of an optimiser then changes it as little as it changes projectors.
@@ -105,10 +103,9 @@ class Mixed(Pooling):
         return x[..., : self.squares]
 
     def _second(self, x: Tensor) -> Tensor:
-        """What JCF sees of a location: louder where the last channels are."""
+        """What JCF sees of a location."""
         b = x if self.split is None else x[..., self.split :]
-        loud = self._first(x).square().sum(-1, keepdim=True).clamp_min(1e-12).sqrt() / self.loudness.to(x.dtype)
-        return (b - self.mean.to(x.dtype)) @ self.axes.to(x.dtype) * loud
+        return (b - self.mean.to(x.dtype)) @ self.axes.to(x.dtype)
 
     def _sums(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """s and c."""
@@ -134,13 +131,10 @@ class Mixed(Pooling):
     @torch.no_grad()
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
         """Mean, axes and JCF from the locations; then the rest from the images' sums."""
-        total, loud, count = torch.zeros(self.in_dim, dtype=torch.float64), 0.0, 0
+        total, count = torch.zeros(self.in_dim, dtype=torch.float64), 0
         for x in chunks(features):
             total, count = total + x.double().sum(0).cpu(), count + len(x)
-            loud += self._first(x).double().norm(dim=1).sum().item()
-        self.loudness.fill_(max(loud / max(count, 1), 1e-6))
         self.mean.copy_((total / max(count, 1))[self.split or 0 :])
-        self.axes.copy_(torch.eye(*self.axes.shape))
         centred = Mapped(features, lambda x: (x if self.split is None else x[..., self.split :]) - self.mean.to(x))
         self.axes.copy_(main_directions(centred, self.axes.shape[1]))
         self.jcf.fit(Mapped(features, lambda x: self._second(x.to(self.axes))), seed=seed)
@@ -153,6 +147,15 @@ class Mixed(Pooling):
         self.common.copy_(torch.cat([nn.functional.normalize(y.mean(0), dim=0) for y in rooted]))
         w = shrunk_whitening(self._parts(s, c, sums=(s, c)), self.whiten, keep=self.out_dim, seed=seed)
         self.weight.copy_(w * len(w) ** 0.5)
+
+    @property
+    def codebooks(self) -> nn.ModuleList:
+        """JCF's; empty without one."""
+        return self.jcf.codebooks
+
+    def assignments(self, x: Locals) -> tuple[Float[Tensor, "b l n"], Float[Tensor, "b l n"]]:
+        """JCF's: which codewords a location belongs to."""
+        return self.jcf.assignments(self._second(x))
 
     def readout_parameters(self) -> Iterator[nn.Parameter]:
         """W."""

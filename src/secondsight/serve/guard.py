@@ -40,6 +40,7 @@ HEADERS = {
     "x-frame-options": "DENY",
     "permissions-policy": "geolocation=(), microphone=()",
 }
+OWN = [(k.encode(), v.encode()) for k, v in {"cache-control": "no-store", **HEADERS}.items()]
 OPEN = {"/healthz"}  # needs no token and no place in the queue
 
 
@@ -79,11 +80,10 @@ class Guard:
             if message["type"] == "http.response.start":
                 status, begun = message["status"], True
                 given = {name.lower() for name, _ in message.get("headers", [])}
-                own = {"cache-control": "no-store", **HEADERS}
-                more = [(k.encode(), v.encode()) for k, v in own.items() if k.encode() not in given]
+                more = [(name, value) for name, value in OWN if name not in given]
                 message = {**message, "headers": [*message.get("headers", []), *more]}
-            # Whoever does not read the answer is cut off.
-            await asyncio.wait_for(send(message), self.limits.arrival)
+            async with asyncio.timeout(self.limits.arrival):  # whoever does not read the answer is cut off
+                await send(message)
 
         try:
             await self._checked(scope, receive, answer)
