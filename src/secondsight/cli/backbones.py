@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json as jsonlib
+import json
 import re
 
 import typer
@@ -12,7 +12,7 @@ from rich.table import Table
 from secondsight import terminal
 
 
-def backbones(json: bool = typer.Option(False, "--json", help="One JSON list, for machines.")) -> None:
+def backbones(as_json: bool = typer.Option(False, "--json", help="One JSON list, for machines.")) -> None:
     """List the backbones: parameters, local features, GFLOPs per image, and the stages to freeze at.
 
     Every number is computed from the network itself, at its own input size.
@@ -22,8 +22,8 @@ def backbones(json: bool = typer.Option(False, "--json", help="One JSON list, fo
     from secondsight.backbones.listing import listing  # torch loads here, not at `secondsight --help`
 
     rows = listing()
-    if json:
-        typer.echo(jsonlib.dumps(rows, indent=2))
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
         return
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("backbone", no_wrap=True, style="bold")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def compare(
     runs: list[Path] = typer.Argument(..., help="Run directories, e.g. runs/*; others are passed over."),
     plot: Path = typer.Option(None, help="Also draw the curves into this file (.png, .svg, .pdf)."),
-    json: bool = typer.Option(False, "--json", help="One JSON list, for machines."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON list, for machines."),
 ) -> None:
     """Print runs side by side: what differs between their recipes, and the best figures on the held-out classes."""
     from secondsight import files
@@ -35,7 +35,7 @@ def compare(
         raise typer.BadParameter("none of these is a run directory, which has a config.toml")
     keys, metrics = differing_keys(found), metrics_of(found)
     rows = [_row(run, keys, metrics) for run in found]
-    if json:
+    if as_json:
         terminal.print_json(rows)
     else:
         terminal.console().print(_table(rows, keys, metrics))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from secondsight.errors import ConfigError, UnknownName
+from secondsight.cli import options
 from secondsight.terminal import console as terminal
 from secondsight.terminal import marked, print_json
 
@@ -40,15 +40,13 @@ def duplicates(
     found = room.open(path)
     console = terminal(highlight=False)
     if dismiss is not None:
-        ids = _ids(dismiss)
+        ids = options.numbers(dismiss, "--dismiss", least=2)
         for number in ids:
             found.item(number)
         found.dismiss(ids)
         console.print(f"remembered: {', '.join(map(str, ids))} are no duplicates of each other")
         return
-    for name in tier or []:
-        if name not in MEANING:
-            raise UnknownName("tier", name, MEANING)
+    options.known("tier", tier or [], MEANING)
     groups = found.duplicates(tier or ["bytes", "picture"], subject=subject)
     if as_json:
         rows = [
@@ -70,10 +68,3 @@ def duplicates(
                 console.print(f"    {number:>8}  {marked(found.item(number).path or '')}", soft_wrap=True)
         if len(mine) > most:
             console.print(f"  … and {len(mine) - most:,} groups more")
-
-
-def _ids(text: str) -> list[int]:
-    words = [word.strip() for word in text.split(",")]
-    if len(words) < 2 or not all(word.isdecimal() for word in words):
-        raise ConfigError(f"--dismiss {text!r}: two or more ids with commas between them, such as 17,23")
-    return [int(word) for word in words]

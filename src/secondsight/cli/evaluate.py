@@ -83,7 +83,7 @@ def evaluate(
     from secondsight.evaluate.scoring import METRICS
     from secondsight.index.rerank import METHODS
 
-    wanted, chosen = as_ks(_numbers(ks)), options.device(device)
+    wanted, chosen = as_ks(options.numbers(ks, "--ks")), options.device(device)
     for kind, given, valid in (
         ("metric", [metric], METRICS),
         ("resample", [resample], RESAMPLE),
@@ -190,13 +190,6 @@ def _open(data: str, split: str, min_images: int, missing: str) -> ImageSet:
     from secondsight.data import open as open_images
 
     return open_images(data, split=split, min_images=min_images, missing=options.missing(missing))
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(word) for word in text.replace(" ", "").split(","))
-    except ValueError:
-        raise ConfigError(f"--ks {text!r}: whole numbers with commas between them, such as 1,2,4,8") from None
 
 
 def _run_name(model: str, data: str | None) -> str:

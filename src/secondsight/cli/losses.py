@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json as jsonlib
+import json
 
 import typer
 from rich import box
@@ -11,7 +11,7 @@ from rich.table import Table
 from secondsight import terminal
 
 
-def losses(json: bool = typer.Option(False, "--json", help="One JSON list, for machines.")) -> None:
+def losses(as_json: bool = typer.Option(False, "--json", help="One JSON list, for machines.")) -> None:
     """List the losses: their options with default values, what each expects of a batch, and where it comes from.
 
     Use the name and the options in a recipe. The formulas are in docs/losses.md.
@@ -19,8 +19,8 @@ def losses(json: bool = typer.Option(False, "--json", help="One JSON list, for m
     from secondsight.losses.listing import listing  # torch loads here, not at `secondsight --help`
 
     rows = listing()
-    if json:
-        typer.echo(jsonlib.dumps(rows, indent=2, ensure_ascii=False))
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
         return
     table = Table(
         box=box.SIMPLE_HEAD,

@@ -22,6 +22,15 @@ def known(kind: str, given: Iterable[str], valid: Iterable[str]) -> None:
             raise UnknownName(kind, name, valid)
 
 
+def numbers(text: str, option: str, *, least: int = 1) -> list[int]:
+    """``least`` or more whole numbers with commas between them."""
+    words = [word.strip() for word in text.split(",")]
+    if len(words) < least or not all(word.isascii() and word.isdigit() and len(word) < 19 for word in words):
+        example = ",".join(["17", "23"][: max(1, least)]) if least > 1 else "1,2,4"
+        raise ConfigError(f"{option} {text!r}: whole numbers with commas between them, such as {example}")
+    return [int(word) for word in words]
+
+
 def missing(word: str) -> Literal["error", "skip"]:
     known("way with missing files", [word], ["error", "skip"])
     return cast(Literal["error", "skip"], word)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json as jsonlib
+import json
 
 import typer
 from rich import box
@@ -14,7 +14,7 @@ from secondsight.errors import ConfigError
 
 def recipes(
     name: str = typer.Argument(None, help="Print this one, to start a recipe of your own from."),
-    json: bool = typer.Option(False, "--json", help="One JSON list, for machines."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON list, for machines."),
 ) -> None:
     """List the shipped recipes; with a name, print one.
 
@@ -31,8 +31,8 @@ def recipes(
     rows = [
         {"name": n, "description": shipped.describe(file), "path": str(file)} for n, file in shipped.files().items()
     ]
-    if json:
-        typer.echo(jsonlib.dumps(rows, indent=2))
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
         return
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
     table.add_column("recipe", no_wrap=True, style="bold")

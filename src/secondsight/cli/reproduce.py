@@ -16,6 +16,7 @@ import typer
 from rich import box
 
 from secondsight import shipped, terminal
+from secondsight.cli import options
 from secondsight.errors import ConfigError, UnknownName
 from secondsight.progress import duration
 
@@ -173,12 +174,7 @@ def write_page(path: Path, tables: list[Table], out: Path, *, command: str) -> N
 
 
 def _numbers(text: str | None, option: str) -> list[int] | None:
-    if text is None:
-        return None
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() for word in words):
-        raise typer.BadParameter(f"{option} {text}: expected numbers such as 0,1,2")
-    return [int(word) for word in words]
+    return None if text is None else options.numbers(text, option)
 
 
 def _weights(words: list[str], runs: list[Run]) -> dict[str, str]:

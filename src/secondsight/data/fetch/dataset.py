@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-import tempfile
 import urllib.parse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +15,7 @@ from secondsight.data.readers.listing import require_path
 from secondsight.data.readers.registry import DATASETS, Archive, Dataset
 from secondsight.data.readers.spec import data_root, read
 from secondsight.errors import DataError, UnknownName
-from secondsight.files import check_writable
+from secondsight.files import check_writable, replacing_directory
 
 
 def get(
@@ -53,7 +50,7 @@ def get(
     sources = _sources(dataset, [address(url) for url in urls], files)
     check_writable(root)
     downloads = root / ".downloads"
-    with _becoming(target) as fresh:
+    with replacing_directory(target, one_sync=True) as fresh:
         fetched: list[Path] = []
         for archive, places in sources:
             known = archive if checksum else replace(archive, size=None, checksums=())
@@ -156,27 +153,3 @@ def _opened(dataset: Dataset, folder: Path) -> ImageSet:
                 "nothing was installed"
             )
     return images
-
-
-@contextlib.contextmanager
-def _becoming(target: Path) -> Iterator[Path]:
-    """An empty folder that takes ``target``'s place when all went well.
-
-    ``files.replacing_directory`` syncs every file on its own, minutes for 120,000 of them; here one sync is enough.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"))
-    try:
-        yield fresh
-        fresh.chmod(0o755)
-        if hasattr(os, "sync"):
-            os.sync()
-        if target.exists():
-            old = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".old"))
-            os.replace(target, old / target.name)
-            os.replace(fresh, target)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            os.replace(fresh, target)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import re
 
+from secondsight.data.loading.jpeg_segments import jpeg_segments
 from secondsight.errors import ConfigError
 
 MAX_SIDE = 65_535
@@ -103,16 +104,7 @@ def jpeg_scans(content: bytes) -> tuple[int, bool]:
     Inside a scan a byte 0xFF is always followed by 0 or a restart marker, so the two bytes 0xFF 0xDA are the start of
     one wherever they are found after the frame's header.
     """
-    position = 2
-    while position + 4 <= len(content) and content[position] == 0xFF:
-        marker = content[position + 1]
-        if marker == 0xFF:  # a fill byte
-            position += 1
-            continue
-        size = int.from_bytes(content[position + 2 : position + 4], "big")
+    for marker, start, _ in jpeg_segments(content):
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            return content.count(b"\xff\xda", position), marker in (0xC2, 0xC6, 0xCA, 0xCE)
-        if marker == 0xDA:
-            break
-        position += 2 + size
+            return content.count(b"\xff\xda", start), marker in (0xC2, 0xC6, 0xCA, 0xCE)
     return content.count(b"\xff\xda"), True  # no frame before the first scan: count on the worst

@@ -6,24 +6,17 @@ import struct
 
 import numpy as np
 
+from secondsight.data.loading.jpeg_segments import jpeg_segments
+
 ORIENTATION = 0x0112
 _SHORT, _LONG = 3, 4
 
 
 def jpeg_orientation(content: bytes) -> int:
     """The EXIF orientation of a JPEG, 1–8 unless nonsense is written there; 1, upright, where there is none."""
-    position = 2
-    while position + 4 <= len(content) and content[position] == 0xFF:
-        marker = content[position + 1]
-        if marker == 0xFF:  # a fill byte
-            position += 1
-            continue
-        if marker in (0xD9, 0xDA):  # the pixels begin: no metadata after this
-            break
-        size = int.from_bytes(content[position + 2 : position + 4], "big")
-        if marker == 0xE1 and content[position + 4 : position + 10] == b"Exif\0\0":
-            return exif_orientation(content[position + 10 : position + 2 + size])
-        position += 2 + size
+    for marker, start, end in jpeg_segments(content):
+        if marker == 0xE1 and content[start : start + 6] == b"Exif\0\0":
+            return exif_orientation(content[start + 6 : end])
     return 1
 
 
