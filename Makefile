@@ -9,7 +9,7 @@ export ONEDNN_MAX_CPU_ISA := AVX512_CORE_BF16
 # xdist runs one worker a core: more threads inside each would only fight.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONHASHSEED=0
 
-.PHONY: help demo test check fuzz kills format bench hooks clean
+.PHONY: help demo test check docs fuzz kills format bench hooks clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -41,11 +41,15 @@ fuzz: $(READY) ## Try to break it: N=100000 mutations of all kinds
 kills: $(READY) ## Kill training, caching, downloading, embedding and indexing N times each, at moments drawn by chance
 	$(TEST_ENV) KILLS=$(N) $(BIN)/python -m pytest tests/trouble/test_trouble_kills.py tests/test_index_survival.py
 
-check: $(READY) ## Format, lint, types, tests
+check: $(READY) ## Format, lint, types, tests; the documentation is built by the tests, with strict links
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	@$(MAKE) --no-print-directory test
+
+docs: $(READY) ## The documentation: site/index.html, to be opened from the disk
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
 
 format: $(READY) ## Format and mend what the linter can
 	$(BIN)/ruff format .
@@ -58,4 +62,4 @@ hooks: $(READY) ## Install the pre-commit hooks
 	$(BIN)/pre-commit install
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .ruff_cache .hypothesis build dist site

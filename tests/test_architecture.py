@@ -12,6 +12,7 @@ import secondsight
 SOURCE = Path(secondsight.__file__).parent
 
 FOUNDATION = {
+    "calibration",
     "errors",
     "extras",
     "files",
@@ -40,10 +41,10 @@ ROOMS = {
     "train": {"model", "data", "losses", "evaluate", "embed", "backbones", "pooling", "functional"},
     "compress": {"model", "pooling", "functional", "data", "embed", "evaluate"},
     "reproduce": {"pooling", "model", "train", "evaluate"},
-    "demo": {"model", "train"},
+    "demo": {"model", "data", "embed", "train", "evaluate", "index"},
     "fit": {"model", "data", "embed"},
-    "index": {"model", "data", "embed", "evaluate", "explain"},
-    "serve": {"index", "explain", "model", "data", "embed"},
+    "index": {"model", "data", "embed", "evaluate", "explain", "inference"},
+    "serve": {"index", "explain", "inference", "model", "data", "embed"},
     "cli": {"*"},
 }
 """Room → the rooms that it may import, in the order in which an image passes through them."""

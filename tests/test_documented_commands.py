@@ -7,11 +7,11 @@ import re
 import shlex
 from pathlib import Path
 
-import click
 import pytest
 import torch
 import typer.main
 from PIL import Image
+from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 from secondsight.cli.main import app
@@ -40,7 +40,7 @@ def parse(line: str) -> None:
     """Fail where the command line would not understand a command; nothing is run."""
     command = typer.main.get_command(app)
     words = shlex.split(line)[1:]
-    while isinstance(command, click.Group):
+    while isinstance(command, TyperGroup):
         assert words, f"{line}: no verb"
         assert words[0] in command.commands, f"{line}: there is no verb {words[0]!r}"
         command, words = command.commands[words[0]], words[1:]

@@ -20,21 +20,28 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-from secondsight import data, demo, fit, index
+from secondsight import demo, index, load
+from secondsight.train import train
 
 FREE = ("Goog", "Twtr")  # drawings that may be shown elsewhere
-QUERY = "revolving hearts"
+QUERY = "sunflower"
 
 
 def collection(folder: Path) -> Path:
-    """An index of the emoji that may be shown, with their names as labels."""
-    with demo.table(folder / "all.csv", emoji=160).open(encoding="utf-8") as handle:
-        rows = [row for row in csv.DictReader(handle) if Path(row["path"]).parent.name in FREE]
+    """An index of emoji that may be shown and that nothing was learned from; the names are their labels."""
+    table = demo.table(folder / "all.csv", emoji=300)
+    recipe = demo.recipe(table, pooling="jcf-32-8", epochs=6)
+    recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"size": 256})})
+    model = load(train(recipe, folder / "run").directory / "best")
+    with table.open(encoding="utf-8") as handle:
+        rows = [
+            row for row in csv.DictReader(handle) if row["split"] == "val" and Path(row["path"]).parent.name in FREE
+        ]
     with (folder / "emoji.csv").open("w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle)
-        writer.writerow(["path", "label"])
-        writer.writerows([row["path"], row["label"]] for row in rows)
-    model = fit.fit_to(data.open(str(folder / "emoji.csv")), count=240, size=224)
+        writer.writerow(["path", "label", "drawn by"])
+        drawn = {"Goog": "Noto", "Twtr": "Twemoji"}
+        writer.writerows([row["path"], row["label"], drawn[Path(row["path"]).parent.name]] for row in rows)
     return index.create(folder / "emoji.index", model, str(folder / "emoji.csv")).path
 
 

@@ -16,8 +16,8 @@ from secondsight.embed import features
 from secondsight.errors import DataError
 from secondsight.model import Embedder, published
 
-IMAGES = 1024
-"""Pictures that are enough to fit to; see docs/searching.md for what fewer and more give."""
+IMAGES = 2048
+"""Pictures that are enough to fit to; docs/results.md says what fewer and more give."""
 
 
 JCF: dict[str, Any] = {
@@ -26,7 +26,14 @@ JCF: dict[str, Any] = {
     "norm_exponent": 0.0,  # keep the norm of a location: its saliency
     "pooling_options": {"start": "square", "power": 0.5, "whiten": 0.25, "width": 640},
 }
-"""How JCF is built when it is fitted and not trained; recipes/photos.toml starts from the same."""
+"""How JCF is built when it is fitted and not trained."""
+
+MIXED: dict[str, Any] = {
+    "dim": 512,
+    "backbone_options": {"head": "both"},
+    "pooling_options": {"split": 1280},
+}
+"""How ``mixed`` is built on EfficientNet-Lite: its last 1,280 channels squared, JCF of the layer before them."""
 
 
 def fit_to(

@@ -9,10 +9,10 @@ import typer
 from rich.console import Console
 
 from secondsight.cli import options
-from secondsight.cli.runtime import OPTION_HELP, refuse_other_vectors, use_runtime
-from secondsight.errors import ConfigError
+from secondsight.cli.runtime import OPTION_HELP, check_runtime, use
+from secondsight.errors import ConfigError, DataError
 from secondsight.terminal import console as terminal
-from secondsight.terminal import marked
+from secondsight.terminal import marked, warn
 
 if TYPE_CHECKING:
     from secondsight.index import Growth, Index
@@ -44,6 +44,9 @@ def index(
     structure: str = typer.Option(
         None, help="exact, ivf-sq8, bits, ivf-pq or hnsw; default: chosen by size and memory."
     ),
+    parts: int = typer.Option(
+        None, min=1, help="Vectors a picture: its whole and its parts, so that small things in it are found; 8 is good."
+    ),
     engine: str = typer.Option(None, help="milvus://HOST:PORT/COLLECTION: search there instead of in this process."),
     labels: bool = typer.Option(
         None,
@@ -51,12 +54,13 @@ def index(
         help="Whether a folder's subfolders are classes; default: if no picture is beside.",
     ),
     device: str = typer.Option(None, help="cpu, cuda …; default: cuda where there is one."),
-    runtime: str = typer.Option("torch", help=OPTION_HELP),
+    runtime: str = typer.Option("auto", help=OPTION_HELP),
 ) -> None:
     """Make a folder of pictures searchable. No labels and no training are needed.
 
     [bold]secondsight index ./photos[/] fits JCF to the pictures themselves, embeds them, and writes photos.index.
     [bold]secondsight index ./photos --model runs/birds/best -o birds.index[/] uses a model that you trained.
+    [bold]secondsight index ./photos --parts 8[/] also finds small things in large pictures, and hits say where.
 
     The index holds a copy of the model. Run the same command again after an interruption: it goes on from where it was;
     later, [bold]secondsight update[/] follows what changes on the disk.
@@ -64,32 +68,46 @@ def index(
     console = terminal(highlight=False)
     target = out or Path(Path(data[0].rstrip("/").rpartition(":")[2]).name + ".index")
     import secondsight.index as room
+    from secondsight import files
     from secondsight.index.catalogue import FILE
+    from secondsight.index.engine import check_wish
+    from secondsight.index.segments import DTYPES
     from secondsight.index.structures import parse_bytes
 
-    refuse_other_vectors(runtime)
-    if (target / FILE).exists():
-        if model not in (None, "average"):
-            raise ConfigError(
-                f"{target} is there and keeps its model; choose another place with -o, or leave out --model"
-            )
-        console.print(f"{marked(target)} is there already: bringing it up to date with its own model")
-        found = room.open(target, device=_device(device))
-    else:
-        chosen, words = _model(data, model, backbone, weights, size, fit_images, _device(device))
-        console.print(f"model: {marked(words)}")
-        found = room.create(target, chosen, dtype=dtype, device=_device(device), origin=words)
-    use_runtime(found, runtime)
+    # What can be wrong is known before the network has run for minutes.
+    device = options.device(device)
+    check_runtime(runtime)
+    options.known("type of stored vectors", [dtype], DTYPES)
+    files.check_writable(target)
     wish = {
         "memory": parse_bytes(memory) if memory else None,
         "recall": recall,
         "structure": structure,
         "engine": engine,
     }
+    check_wish(wish)
+    if (target / FILE).exists():
+        if model not in (None, "average"):
+            raise ConfigError(
+                f"{target} is there and keeps its model; choose another place with -o, or leave out --model"
+            )
+        console.print(f"{marked(target)} is there already: bringing it up to date with its own model")
+        found = room.open(target, device=device)
+    else:
+        chosen, words = _model(data, model, backbone, weights, size, fit_images, device)
+        console.print(f"model: {marked(words)}")
+        found = room.create(target, chosen, dtype=dtype, device=device, origin=words)
+    use(found, runtime, images=_count(data) if runtime == "auto" else None)
+    if parts is not None:
+        found.keep_parts(parts)
     if any(value is not None for value in wish.values()):
         found.wish(**wish)
     for spec in data:
-        report(console, found.add(spec, labelled=labels), found)
+        grown = found.add(spec, labelled=labels)
+        if grown.failures and not len(found):
+            file, cause = next(iter(grown.failures.items()))
+            raise DataError(f"{spec}: none of its {len(grown.failures):,} pictures can be read; {file}: {cause}")
+        report(console, grown, found)
     say_engine(console, found)
 
 
@@ -108,8 +126,6 @@ def _model(
     root = scan.Root(-1, spec, kind, False)
     files = sorted(scan.walk(root).files)
     if not files:
-        from secondsight.errors import DataError
-
         raise DataError(f"{data[0]}: no images here (looked for .jpg, .png, .webp and others, in every folder below)")
     images = ImageSet("images", Path(root.base), tuple(files))
     pooling = name or "jcf-32-8"
@@ -120,13 +136,29 @@ def _model(
     return model, f"{backbone} with {pooling} fitted to {seen:,} of these pictures; no labels, no training"
 
 
+def _count(data: list[str]) -> int:
+    """How many pictures there are to embed, at most: for few it does not pay to look for the fastest runtime."""
+    from secondsight.index import scan
+
+    return sum(len(scan.walk(scan.Root(-1, *scan.absolute(spec), False)).files) for spec in data)
+
+
 def report(console: Console, growth: Growth, index: Index) -> None:
     """What was done, what was set aside, and what to do next."""
-    console.print(f"{marked(index.path)}: {growth.text()}; {len(index):,} pictures, {index.dim} numbers each")
+    from secondsight.data.loading.failures import MANY
+
+    kept = index.parts
+    numbers = f"{index.dim} numbers" if kept is None else f"up to {kept.count} × {index.dim} numbers (whole and parts)"
+    console.print(f"{marked(index.path)}: {growth.text()}; {len(index):,} pictures, {numbers} each")
     for file, cause in list(growth.failures.items())[:5]:
         console.print(f"  set aside: {marked(file)}: {marked(cause)}", style="yellow", soft_wrap=True)
     if len(growth.failures) > 5:
         console.print(f"  … and {len(growth.failures) - 5:,} more", style="yellow")
+    seen = len(index) + len(growth.failures)
+    if len(growth.failures) > MANY * seen:
+        warn(
+            f"WARNING: {len(growth.failures):,} of {seen:,} pictures could not be used and cannot be found by a search"
+        )
     for folder in growth.unlisted:
         console.print(f"  cannot be listed, kept as it was: {marked(folder)}", style="yellow", soft_wrap=True)
 
@@ -153,7 +185,3 @@ def say_engine(console: Console, index: Index) -> None:
 def _on_labels(engine: dict) -> str:
     found = engine.get("recall@1 on labels")
     return f"; Recall@1 on your labels {found['engine']:.3f}, by every vector {found['exact']:.3f}" if found else ""
-
-
-def _device(name: str | None) -> str:
-    return options.device(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Literal, cast
 
 import typer
@@ -14,9 +15,15 @@ MISSING = typer.Option(
 )
 
 
+def known(kind: str, given: Iterable[str], valid: Iterable[str]) -> None:
+    """Every given name is a valid one: known now, and not after minutes of work."""
+    for name in given:
+        if name not in valid:
+            raise UnknownName(kind, name, valid)
+
+
 def missing(word: str) -> Literal["error", "skip"]:
-    if word not in ("error", "skip"):
-        raise UnknownName("way with missing files", word, ["error", "skip"])
+    known("way with missing files", [word], ["error", "skip"])
     return cast(Literal["error", "skip"], word)
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.table import Table
 
-from secondsight.cli.runtime import OPTION_HELP, use_runtime
+from secondsight.cli import options
+from secondsight.cli.runtime import OPTION_HELP, use
 from secondsight.errors import ConfigError
 from secondsight.terminal import console as terminal
 from secondsight.terminal import marked, print_json
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 def search(
     path: Path = typer.Argument(help="An index."),
     queries: list[str] = typer.Argument(None, help="Pictures to look for, or ids of items: each gets its own answer."),
-    k: int = typer.Option(10, "-k", min=1, help="Hits for each query."),
+    k: int = typer.Option(10, "-k", min=1, max=1_000_000, help="Hits for each query."),
     where: list[str] = typer.Option(
         None, help="Only items for which this holds: label=heron, year>=2010, path=2024/*; may be repeated."
     ),
@@ -40,7 +41,8 @@ def search(
     why: Path = typer.Option(None, help="Draw why the first hit matches: .png, or .html to move over."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
     device: str = typer.Option("cpu", help="Where the model runs."),
-    runtime: str = typer.Option("torch", help=OPTION_HELP),
+    runtime: str = typer.Option("auto", help=OPTION_HELP),
+    model: Path = typer.Option(None, help="An exported file that embeds in the model's place: no torch."),
 ) -> None:
     """Find the pictures of an index that are most like yours.
 
@@ -56,7 +58,9 @@ def search(
     from secondsight.index.filters import parsed
 
     if (box or why or rerank) and not queries:
-        raise ConfigError("--box, --why and --rerank need pictures to look for, not examples")
+        raise ConfigError(
+            "--box, --why and --rerank need pictures to look for: give them instead of --like and --unlike"
+        )
     if why is not None:
         from secondsight.explain.explanation import check_target
 
@@ -64,9 +68,11 @@ def search(
     if bool(queries) == bool(like or unlike):
         raise ConfigError("give pictures to look for, or examples with --like and --unlike: one of both")
     if sheet is not None:
+        if sheet.suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp"):
+            raise ConfigError(f"--sheet {sheet}: a contact sheet is a picture; name it .png, .jpg or .webp")
         files.check_writable(sheet, directory=False)
-    found, condition = room.open(path, device=device), parsed(where or [])
-    use_runtime(found, runtime, images=1)
+    found, condition = room.open(path, device=options.device(device)), parsed(where or [])
+    use(found, runtime, model)
     asked: list[Any] = []
     if queries:
         asked = [_query(found, text) for text in queries]
@@ -95,15 +101,16 @@ def search(
         terminal(stderr=True, highlight=False).print(f"contact sheet: {marked(sheet)}", soft_wrap=True)
 
 
-def _searched(index: Index, asked: list, k: int, *, box: str | None, rerank: str | None, **options: Any) -> Hits:
+def _searched(index: Index, asked: list, k: int, *, box: str | None, rerank: str | None, **rest: Any) -> Hits:
     """Whole pictures or a part of each; with links, more hits than asked for, of which the best stay."""
-    from secondsight.index.regions import FIRST, by_links, regions
+    from secondsight.explain.geometry import checked_box
+    from secondsight.index.regions import FIRST, by_links
 
-    links = rerank == "links"
+    links, region = rerank == "links", None if box is None else checked_box(box.split(","))
     if links and box:
         raise ConfigError("--rerank links compares whole pictures; leave it or --box out")
-    query = asked if box is None else regions(index, asked, box.split(","))
-    hits = index.search(query, max(k, FIRST) if links else k, rerank=None if links else rerank, **options)
+    first = max(k, FIRST) if links else k
+    hits = index.search(asked, first, rerank=None if links else rerank, region=region, **rest)
     return by_links(index, asked, hits, k) if links else hits
 
 
@@ -128,14 +135,16 @@ def _print(names: list[str], hits: Hits) -> None:
         labelled, calibrated = any(hits.labels[i]), not all(p != p for p in hits.probability[i])
         for column in ("score", *(["probability"] if calibrated else []), "id"):
             table.add_column(column, justify="right")
-        for column in (*(["label"] if labelled else []), "path"):
+        located = hits.boxes is not None
+        for column in (*(["label"] if labelled else []), *(["where"] if located else []), "path"):
             table.add_column(column, overflow="fold")
         for hit in hits.row(i):
             chance = [f"{100 * hit['probability']:.0f} %"] if calibrated else []
             label = [marked(hit["label"] or "")] if labelled else []
             style = None if hit["match"] else "dim"
             place = marked(_near(hit["path"] or ""))
-            table.add_row(f"{hit['score']:.3f}", *chance, str(hit["id"]), *label, place, style=style)
+            where = [",".join(f"{side:.2f}" for side in hit["box"]) if hit["box"] else "the whole"] if located else []
+            table.add_row(f"{hit['score']:.3f}", *chance, str(hit["id"]), *label, *where, place, style=style)
         console.print(f"[italic]like {marked(name)}[/]", soft_wrap=True)
         if hits.row(i):
             console.print(table)
@@ -151,8 +160,3 @@ def _near(path: str) -> str:
         return min(path, os.path.relpath(path), key=len) if path else path
     except ValueError:  # another drive on Windows
         return path
-
-
-def _plain(text: str) -> str:
-    """Without control characters, which a file's name may have and a terminal would obey."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

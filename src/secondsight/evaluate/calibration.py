@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from secondsight.model.calibration import Calibration
+from secondsight.calibration import Calibration
 
 QUERIES, GALLERY = 1000, 20_000
 """Items that are compared to learn from: every one of the first with every one of the second."""
@@ -51,12 +51,18 @@ class Pairs:
     other: np.ndarray
 
     @classmethod
-    def count(cls, vectors: np.ndarray, labels: np.ndarray, queries: np.ndarray) -> Pairs:
-        """Of every row in ``queries`` with every other row of ``vectors`` (n, dim) and ``labels`` (n,)."""
+    def count(
+        cls, vectors: np.ndarray, labels: np.ndarray, queries: np.ndarray, parts: np.ndarray | None = None
+    ) -> Pairs:
+        """Of every row in ``queries`` with every other row of ``vectors`` (n, dim) and ``labels`` (n,); with ``parts``
+        (p, n, dim) a pair has the best of its scores.
+        """
         edges = np.linspace(-1, 1, BINS + 1)
         same, other = np.zeros(BINS), np.zeros(BINS)
         for part in np.array_split(queries, max(1, len(queries) // 100)):
             scores = vectors[part] @ vectors.T
+            for others in () if parts is None else parts:
+                np.maximum(scores, vectors[part] @ others.T, out=scores)
             alike = labels[part][:, None] == labels[None]
             own = np.zeros_like(alike)
             own[np.arange(len(part)), part] = True
@@ -76,8 +82,10 @@ class Pairs:
         return self.middles[used], isotonic(self.middles[used], self.same[used] / total[used], total[used])
 
 
-def from_labels(vectors: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> Calibration | None:
-    """P(same class | cosine) from vectors (n, dim) of unit length and labels (n,).
+def from_labels(
+    vectors: np.ndarray, labels: np.ndarray, *, seed: int = 0, parts: np.ndarray | None = None
+) -> Calibration | None:
+    """P(same class | cosine) from vectors (n, dim) of unit length and labels (n,); ``parts`` (p, n, dim): as ``Pairs``.
 
     None where there is nothing to learn: fewer than two classes, or no class with two items.
     """
@@ -87,8 +95,9 @@ def from_labels(vectors: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> Ca
     rng = np.random.default_rng(seed)
     chosen = np.sort(rng.permutation(len(vectors))[:GALLERY])
     vectors, codes = vectors[chosen], codes[chosen]
+    parts = None if parts is None else parts[:, chosen]
     queries = rng.permutation(len(vectors))[:QUERIES]
-    pairs = Pairs.count(vectors, codes, queries)
+    pairs = Pairs.count(vectors, codes, queries, parts)
     if not pairs.same.sum():
         return None
     x, p = pairs.fitted()
@@ -100,11 +109,13 @@ def from_labels(vectors: np.ndarray, labels: np.ndarray, *, seed: int = 0) -> Ca
         round(float(x[above[0]]), 4) if len(above) else 1.01,
         "how often pictures of this collection that are so similar have the same label",
         int(pairs.same.sum() + pairs.other.sum()),
-        _error(vectors, codes, queries, rng),
+        _error(vectors, codes, queries, rng, parts),
     )
 
 
-def _error(vectors: np.ndarray, codes: np.ndarray, queries: np.ndarray, rng: np.random.Generator) -> float | None:
+def _error(
+    vectors: np.ndarray, codes: np.ndarray, queries: np.ndarray, rng: np.random.Generator, parts: np.ndarray | None
+) -> float | None:
     """Fitted on the queries of half of the classes, judged on those of the other half, and the other way round: the
     mean of |said − so| over the pairs that are said to have a chance of 2 % or more.
     """
@@ -112,7 +123,7 @@ def _error(vectors: np.ndarray, codes: np.ndarray, queries: np.ndarray, rng: np.
     half = np.isin(codes[queries], first)
     off = weight = 0.0
     for mine, theirs in ((half, ~half), (~half, half)):
-        fitted, others = (Pairs.count(vectors, codes, queries[m]) for m in (mine, theirs))
+        fitted, others = (Pairs.count(vectors, codes, queries[m], parts) for m in (mine, theirs))
         if not fitted.same.sum() or not others.same.sum():
             continue
         said = np.interp(others.middles, *fitted.fitted())
@@ -126,14 +137,17 @@ def _error(vectors: np.ndarray, codes: np.ndarray, queries: np.ndarray, rng: np.
     return round(off / weight, 4) if weight else None
 
 
-def from_chance(vectors: np.ndarray, count: int, *, seed: int = 0) -> Calibration | None:
+def from_chance(
+    vectors: np.ndarray, count: int, *, seed: int = 0, parts: np.ndarray | None = None
+) -> Calibration | None:
     """How likely a hit is the match, if there is one, among ``count`` items like ``vectors`` (n, dim); see above."""
     if len(vectors) < 20:
         return None
     rng = np.random.default_rng(seed)
-    vectors = vectors[np.sort(rng.permutation(len(vectors))[:GALLERY])]
+    chosen = np.sort(rng.permutation(len(vectors))[:GALLERY])
+    vectors, parts = vectors[chosen], None if parts is None else parts[:, chosen]
     queries = rng.permutation(len(vectors))[:QUERIES]
-    pairs = Pairs.count(vectors, np.arange(len(vectors)), queries)
+    pairs = Pairs.count(vectors, np.arange(len(vectors)), queries, parts)
     total = pairs.other.sum()
     expected = count * np.cumsum(pairs.other[::-1])[::-1] / total  # at the lower edge of each bin
     above = np.flatnonzero(expected <= EXPECTED)

@@ -187,8 +187,7 @@ def check_target(path: str | Path, kind: str | None = None) -> Path:
     """Where an explanation can be saved, and as what; known before the network runs."""
     suffix = Path(path).suffix.lower()
     if suffix not in (".png", ".html"):
-        named = suffix or "a file without a suffix"
-        raise ConfigError(f"{path}: an explanation is saved as .png or .html, not as {named}")
+        raise ConfigError(f"{path}: an explanation is a picture or a page; name it .png or .html")
     if kind is not None and kind not in KINDS:
         raise UnknownName("kind of map", kind, KINDS)
     return files.check_writable(path, directory=False)

@@ -11,10 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from secondsight.errors import ConfigError, ShapeError
-from secondsight.explain import algebra
 
 if TYPE_CHECKING:
     from secondsight.explain.places import Places
@@ -42,7 +40,7 @@ def refined(
             if examples.ndim != 2 or examples.shape[1] != len(query):
                 raise ShapeError(f"examples are vectors (k, {len(query)}), got {examples.shape}")
             moved += weight * examples.astype(np.float64).mean(0)
-    return (moved / max(float(np.linalg.norm(moved)), algebra.TINY)).astype(np.float32)
+    return (moved / max(float(np.linalg.norm(moved)), 1e-12)).astype(np.float32)
 
 
 def weighed(places: Places, *, codewords: np.ndarray | None = None, where: np.ndarray | None = None) -> np.ndarray:
@@ -53,6 +51,10 @@ def weighed(places: Places, *, codewords: np.ndarray | None = None, where: np.nd
         codewords: (N,) weights.
         where: (h, w) weights of places.
     """
+    import torch
+
+    from secondsight.explain import algebra
+
     weights = torch.ones(len(places), dtype=torch.float64)
     if codewords is not None:
         if places.assignment is None:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from secondsight.calibration import Calibration
 from secondsight.errors import ConfigError, UnknownName
 from secondsight.index.approximate import load
 from secondsight.index.catalogue import fact, restored
@@ -18,11 +19,11 @@ from secondsight.index.exact import Best, Exact, ordered, rescored, scan
 from secondsight.index.filters import Where, compiled
 from secondsight.index.hits import Hits
 from secondsight.index.milvus import Milvus
+from secondsight.index.parts import Parts
 from secondsight.index.rerank import FIRST, expanded, k_reciprocal
 from secondsight.index.scan import Root
 from secondsight.index.snapshot import Snapshot
 from secondsight.index.store import Store
-from secondsight.model.calibration import Calibration
 
 SCANNED = 20_000_000
 """Numbers (vectors × dimension) that are compared one by one rather than through an engine's filter: ~10 ms."""
@@ -54,6 +55,7 @@ class _Known:
     exact: Exact  # of the items that the engine does not know, or of all
     calibration: Calibration | None
     roots: dict[int, str]  # the folders that paths are relative to
+    parts: Parts | None  # where several vectors a picture are kept
 
 
 class Searcher:
@@ -62,6 +64,7 @@ class Searcher:
     def __init__(self, store: Store):
         self.store = store
         self._last: _Known | None = None
+        self._parts: Parts | None = None
         self._lock = threading.Lock()
 
     def search(
@@ -87,19 +90,25 @@ class Searcher:
             if rerank not in (None, "alpha-qe", "k-reciprocal"):
                 raise UnknownName("re-ranking of a search", rerank, ["alpha-qe", "k-reciprocal"])
             extra = max((len(ids) for ids in out), default=0)
+            parts = self._known(database, snapshot).parts
+            if parts is not None and rerank is not None:
+                raise ConfigError(f"--rerank {rerank} compares whole pictures, but this index also finds their parts")
 
             def found(queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-                best = self._candidates(database, queries, min(count, k + extra), snapshot, allowed, exact)
-                return self._judged(queries, best, out, snapshot, k)
+                best = self.candidates(database, queries, min(count, k + extra), snapshot, allowed, exact)
+                if parts is not None:
+                    best = parts.widened(best, queries, min(count, k + extra), database, snapshot, allowed, exact)
+                return self._judged(queries, best, out, snapshot, k, parts, database)
 
             if rerank == "alpha-qe":
                 queries = _expanded(queries, *found(queries, EXPANDED), snapshot)
             scores, ids = found(queries, k if rerank != "k-reciprocal" else max(k, FIRST))
             if rerank == "k-reciprocal":
                 scores, ids = _reciprocal(queries, scores, ids, snapshot, k)
-            return self._hits(database, scores, ids, k, count, out, where, snapshot)
+            hits = self._hits(database, scores, ids, k, count, out, where, snapshot)
+            return hits if parts is None else parts.located(hits, queries, database, snapshot)
 
-    def _candidates(
+    def candidates(
         self,
         database: sqlite3.Connection,
         queries: np.ndarray,
@@ -130,6 +139,12 @@ class Searcher:
             found.ids[short, : every.k] = every.ids
         return found
 
+    def parts(self, kept: dict[str, Any]) -> Parts | None:
+        """Where several vectors a picture are kept, as the catalogue says; opened once."""
+        if (self._parts.kept if self._parts else {}) != kept:
+            self._parts = Parts(self.store, kept) if kept else None
+        return self._parts
+
     def _known(self, database: sqlite3.Connection, snapshot: Snapshot) -> _Known:
         """What a generation needs beside its vectors; read once for each."""
         with self._lock:
@@ -152,23 +167,33 @@ class Searcher:
             exact.refreshed(snapshot, 0 if engine is None else engine.last + 1),
             Calibration.from_dict(given) if given else None,
             {number: Root(number, restored(spec) or "", kind, False).base for number, spec, kind in roots},
+            self.parts(fact(database, "parts") or {}),
         )
 
     def neighbours(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Scores and ids (q, k) of the k best, and nothing else: for whoever asks about every item."""
         with self.store.reading() as (database, snapshot):
-            best = self._candidates(database, queries, min(k, len(snapshot)), snapshot, None, False)
+            best = self.candidates(database, queries, min(k, len(snapshot)), snapshot, None, False)
             return self._judged(queries, best, [[] for _ in queries], snapshot, k)
 
     @staticmethod
     def _judged(
-        queries: np.ndarray, best: Best, out: list[list[int]], snapshot: Snapshot, k: int
+        queries: np.ndarray,
+        best: Best,
+        out: list[list[int]],
+        snapshot: Snapshot,
+        k: int,
+        parts: Parts | None = None,
+        database: sqlite3.Connection | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         ids = best.ids.copy()
         for row, gone in zip(ids, out, strict=True):
             if gone:
                 row[np.isin(row, gone)] = -1
-        return ordered(rescored(queries, ids, snapshot), ids, k)
+        scores = rescored(queries, ids, snapshot)
+        if parts is not None and database is not None:
+            scores = np.maximum(scores, parts.best(queries, ids, database, snapshot)[0])
+        return ordered(scores, ids, k)
 
     def _hits(self, database, scores, ids, k, count, out, where, snapshot) -> Hits:
         full, cosines = _padded(ids, k, -1), _padded(np.clip(scores, -1, 1).astype(np.float32), k, np.nan)

@@ -115,7 +115,7 @@ class Catalogue:
                 yield database
             finally:
                 database.execute("ROLLBACK")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError, json.JSONDecodeError) as error:
             raise self._explained(error) from error
 
     @contextlib.contextmanager
@@ -140,7 +140,7 @@ class Catalogue:
         except sqlite3.Error as error:
             raise self._explained(error) from error
 
-    def _explained(self, error: sqlite3.Error) -> DataError:
+    def _explained(self, error: Exception) -> DataError:
         return DataError(f"{self.file}: {_explanation(error)}")
 
     def _connection(self) -> sqlite3.Connection:
@@ -190,8 +190,8 @@ def _connected(file: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{file.resolve().as_uri()}?immutable=1", uri=True, isolation_level=None)
 
 
-def _explanation(error: sqlite3.Error) -> str:
-    text = str(error)
+def _explanation(error: Exception) -> str:
+    text = str(error) if isinstance(error, sqlite3.Error) else f"malformed: {error}"
     if "disk is full" in text or "disk I/O error" in text:
         return f"{text}; nothing of this step was kept, the index is as it was: make room and run the command again"
     if "readonly" in text or "unable to open" in text:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from secondsight import files
+from secondsight.calibration import Calibration
 from secondsight.data.imageset import ImageSet
 from secondsight.errors import ConfigError, DataError
-from secondsight.index import duplicates, examination, facts, growth, scan, thumbnails, upkeep
+from secondsight.index import duplicates, examination, facts, growth, regions, runtime, scan, thumbnails, upkeep
 from secondsight.index import engine as engines
+from secondsight.index import parts as parts_room
 from secondsight.index.answer import Searcher
 from secondsight.index.catalogue import FILE, restored, stored
 from secondsight.index.duplicates import Group
@@ -23,13 +25,14 @@ from secondsight.index.examination import Examination
 from secondsight.index.filters import Where, compiled
 from secondsight.index.growth import Follower, Growth
 from secondsight.index.hits import Hits, Item
+from secondsight.index.parts import Parts
 from secondsight.index.queries import Query, encoder, vectors_of
 from secondsight.index.scan import Found, Root
 from secondsight.index.store import Change, Record, Store
 from secondsight.index.upkeep import MODEL
-from secondsight.model.calibration import Calibration
 
 if TYPE_CHECKING:
+    from secondsight.inference import Exported, Runtime
     from secondsight.model import Embedder
 
 
@@ -39,10 +42,34 @@ class Index:
     def __init__(self, path: str | Path, *, device: str = "cpu"):
         self.path = Path(path)
         self.device = device
-        self.run: Callable[..., Any] | None = None  # in the model's place: a runtime of `secondsight.inference`
+        self.run: Callable[..., Any] | None = None  # in the model's place; see `use`
+        self.exported: Exported | None = None  # the same, without torch
+        self.choose: Callable[[], None] | None = None  # calls `use` when the first picture is to be embedded
         self.store = Store(self.path)
         self.searcher = Searcher(self.store)
         self._model: Embedder | None = None
+
+    @property
+    def parts(self) -> Parts | None:
+        """Where it keeps several vectors a picture, so that small things are found; see ``parts``."""
+        return self.searcher.parts(self.store.fact("parts") or {})
+
+    def keep_parts(self, count: int) -> None:
+        """Keep ``count`` vectors a picture, its whole among them; 1 for the whole alone. Pictures that are here already
+        are embedded again, now; what is kept can be searched meanwhile.
+        """
+        parts_room.set_count(self.store, count)
+        self._complete()
+
+    def _complete(self) -> None:
+        """Parts for pictures that lack them, and everything else that follows a change."""
+        if (kept := self.parts) is not None:
+            from secondsight.index import part_encoder
+
+            part_encoder.fill(self, kept)
+            kept.tidy()
+            engines.maintain(kept.store)
+        upkeep.maintain(self.store)
 
     def __len__(self) -> int:
         with self.store.reading() as (_, snapshot):
@@ -72,6 +99,7 @@ class Index:
         unlike: Sequence[Query] = (),
         exact: bool = False,
         rerank: str | None = None,
+        region: Sequence[float] | np.ndarray | None = None,
     ) -> Hits:
         """The k items most similar to each query.
 
@@ -83,10 +111,12 @@ class Index:
             unlike: Examples of what is not wanted; they count against every query.
             exact: Compare with every vector, whatever engine there is.
             rerank: ``"alpha-qe"`` or ``"k-reciprocal"``, a second look at the first answers; see ``rerank``.
+            region: Only this part of the query pictures: a box (left, top, right, bottom) in fractions of the whole
+                picture, or a mask (H, W) over it.
         """
         from secondsight.index.queries import combined
 
-        found = vectors_of(query, self)
+        found = vectors_of(query, self) if region is None else regions.queries(self, query, region)
         vectors, own = found.vectors, found.ids
         if len(unlike):
             against = vectors_of(list(unlike), self)
@@ -241,7 +271,7 @@ class Index:
                     f"{root.base}: no images here (looked for .jpg, .png, .webp and others, in every folder)"
                 )
             grown = Follower(self.store, root, found, encoder(self), remove=False).run()
-            upkeep.maintain(self.store)
+            self._complete()
             return grown
 
     def _root(self, images: Any, labelled: bool | None) -> tuple[Root, Found]:
@@ -297,6 +327,8 @@ class Index:
         """
         before = len(self)
         self.store.commit(Change(removed=[int(i) for i in np.asarray(ids, np.int64).reshape(-1)]))
+        if (kept := self.parts) is not None:
+            kept.tidy()
         return before - len(self)
 
     def update(self, *, gone: bool = False) -> Growth:
@@ -317,12 +349,14 @@ class Index:
                         name,
                         getattr(total, name) | value if isinstance(value, dict) else getattr(total, name) + value,
                     )
-            upkeep.maintain(self.store)
+            self._complete()
         return total
 
     def compact(self) -> None:
         """Rewrite the vectors as one segment without those of removed items."""
         self.store.compact()
+        if (kept := self.parts) is not None:
+            kept.store.compact()
 
     def build(
         self,
@@ -342,7 +376,8 @@ class Index:
 
         What is not given is what was given the last time.
         """
-        return engines.build(self.store, memory=memory, recall=recall, structure=structure, engine=engine)
+        wanted = {"memory": memory, "recall": recall, "structure": structure, "engine": engine}
+        return parts_room.each_engine(engines.build, self.store, self.parts, **wanted)
 
     def wish(
         self,
@@ -353,7 +388,8 @@ class Index:
         engine: str | None = None,
     ) -> None:
         """Say what ``build`` should make when the time comes; see there."""
-        engines.wish(self.store, memory=memory, recall=recall, structure=structure, engine=engine)
+        wanted = {"memory": memory, "recall": recall, "structure": structure, "engine": engine}
+        parts_room.each_engine(engines.wish, self.store, self.parts, **wanted)
 
     # The model
 
@@ -368,6 +404,12 @@ class Index:
             self.check_fingerprint(model.fingerprint(), f"the model in {self.path / MODEL}")
             self._model = model
         return self._model
+
+    def use(self, run: Runtime | Exported) -> None:
+        """Let a runtime of ``secondsight.inference``, or an exported file, embed in the model's place; refused where
+        its vectors are not those that are here, to 1e-3.
+        """
+        runtime.use(self, run)
 
     def check_fingerprint(self, fingerprint: str, what: str) -> None:
         """Refuse what another model made."""
@@ -385,7 +427,8 @@ class Index:
 
     def check(self, *, repair: bool = False) -> Examination:
         """Whether every checksum and every number is right; see ``examination``."""
-        return examination.check(self, repair=repair)
+        found = examination.check(self, repair=repair)
+        return found if (kept := self.parts) is None else kept.check(found, repair=repair)
 
     def close(self) -> None:
         """Let go of the files of this thread."""
@@ -402,14 +445,20 @@ def create(
     labelled: bool | None = None,
     origin: str | None = None,
     device: str = "cpu",
+    parts: int = 1,
 ) -> Index:
     """A new index at ``path`` with a copy of ``model``, so that it goes on working wherever the model goes; filled with
     ``images``. Without a model, ``dim`` says how long the vectors are that ``add_vectors`` will bring.
+    ``parts``: vectors a picture; more than 1 find small things in it.
     """
     target = Path(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        what = "an index is there already: add to it with index.open" if (target / FILE).exists() else "not empty"
-        raise DataError(f"{target}: {what}, or choose another place")
+        what = (
+            "an index is there already, which index.open opens"
+            if (target / FILE).exists()
+            else "something else is there"
+        )
+        raise DataError(f"{target}: {what}; choose another place")
     if (model is None) == (dim is None):
         raise ConfigError("an index needs a model, or the dimension of the vectors it will hold: give one of both")
     known: dict[str, Any] = {} if origin is None else {"origin": origin}
@@ -422,6 +471,8 @@ def create(
     made = Index(target, device=device)
     if model is not None:
         made._model = model.to(device).eval()
+    if parts_room.checked_count(parts):
+        parts_room.set_count(made.store, parts)
     if images is not None:
         try:
             made.add(images, labelled=labelled)

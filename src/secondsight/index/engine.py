@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -81,13 +81,18 @@ def wish(store: Store, **given: Any) -> dict[str, Any]:
     """Remember what is wanted: ``memory``, ``recall``, ``structure``, ``engine`` (None: as before); gives all of it."""
     before = store.fact("wish", {})
     wanted = before | {key: value for key, value in given.items() if value is not None}
-    if wanted.get("structure") not in (None, "exact", *KINDS):
-        raise UnknownName("structure", wanted["structure"], ["exact", *KINDS])
-    if wanted.get("engine", "faiss") != "faiss":
-        milvus.parse(wanted["engine"])
+    check_wish(wanted)
     if wanted != before:
         store.set_fact("wish", wanted)
     return wanted
+
+
+def check_wish(wanted: Mapping[str, Any]) -> None:
+    """Names that exist, an address that is one."""
+    if wanted.get("structure") not in (None, "exact", *KINDS):
+        raise UnknownName("structure", wanted["structure"], ["exact", *KINDS])
+    if wanted.get("engine") not in (None, "faiss"):
+        milvus.parse(wanted["engine"])
 
 
 def maintain(store: Store) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from secondsight.index import growth
 from secondsight.index.catalogue import fact
+from secondsight.index.runtime import made_by
 from secondsight.index.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -39,7 +40,9 @@ def info(index: Index) -> dict[str, Any]:
         "roots": [{"path": root.spec, "kind": root.kind} for root in growth.roots(index.store)],
         "files set aside": failures,
         "model": {**model, "how it was made": origin} if origin else model,
-        "engine": _engine(engine, snapshot),
+        "runtime": made_by(index),
+        "engine": engine_facts(engine, snapshot),
+        "parts": None if (kept := index.parts) is None else kept.info(),
         "scores": _scores(meaning),
         "generation": snapshot.generation,
         "bytes on disk": _size(index.path),
@@ -59,7 +62,7 @@ def _scores(meaning: dict[str, Any]) -> dict[str, Any]:
     return {"learned from": LEARNED[meaning["kind"]], **told} if meaning else {}
 
 
-def _engine(facts: dict[str, Any], snapshot: Snapshot) -> dict[str, Any]:
+def engine_facts(facts: dict[str, Any], snapshot: Snapshot) -> dict[str, Any]:
     """What answers searches, and how good it is."""
     if "folder" not in facts and "address" not in facts:
         return {"structure": "exact", "recall": 1.0, "bytes a vector": snapshot.dim * 2}

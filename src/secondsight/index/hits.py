@@ -34,6 +34,9 @@ class Hits:
     matches: np.ndarray  # (q, k) bool: above the cut; False everywhere is an answer: nothing here matches
     why: tuple[str, ...] = ()  # one a query: "" or why there are fewer than k hits
     meaning: str = ""  # what ``probability`` says, in words
+    boxes: np.ndarray | None = (
+        None  # (q, k, 4) float32: where a hit is in its picture; NaN for the whole. See ``parts``
+    )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -48,10 +51,15 @@ class Hits:
                 "score": round(float(self.scores[query, i]), 6),
                 "probability": _number(self.probability[query, i]),
                 "match": bool(self.matches[query, i]),
+                **({} if self.boxes is None else {"box": _box(self.boxes[query, i])}),
             }
             for i in range(self.ids.shape[1])
             if self.ids[query, i] >= 0
         ]
+
+
+def _box(sides: np.ndarray) -> list[float] | None:
+    return None if np.isnan(sides).any() else [round(float(side), 4) for side in sides]
 
 
 def _number(value: float) -> float | None:

@@ -13,10 +13,15 @@ import numpy as np
 from secondsight.data.imageset import ImageSet
 from secondsight.data.loading.decode import DecodeError, decode
 from secondsight.errors import DataError, ShapeError
+from secondsight.index import runtime
 
 if TYPE_CHECKING:
+    from secondsight.embed.inputs import Forward
     from secondsight.index.collection import Index
     from secondsight.index.growth import Encoder
+    from secondsight.inference import Exported
+
+BATCH = 16  # pictures that an exported file gets at once
 
 Query = Any
 """A path, the bytes of a file, a PIL image, pixels (H, W, 3) uint8, a vector (dim,), or an item's id."""
@@ -68,9 +73,12 @@ def combined(likes: np.ndarray, unlikes: np.ndarray) -> np.ndarray:
 
 def _encoded(index: Index, pictures: list[Any]) -> np.ndarray:
     """Pictures by the model's own transform."""
-    from secondsight.embed import encode
-
+    runtime.ready(index)
     try:
+        if index.exported is not None:
+            return index.exported.embed([_decoded(one) for one in pictures])
+        from secondsight.embed import encode
+
         return encode(index.model(), pictures, device=index.device, run=index.run)
     except DecodeError as error:
         raise DataError(f"the query {error}") from error
@@ -81,17 +89,33 @@ def _encoded(index: Index, pictures: list[Any]) -> np.ndarray:
         ) from error
 
 
+def _decoded(picture: Any) -> Any:
+    """A file or its content as pixels, by the decoder that indexing uses; what is decoded already as it is."""
+    return decode(picture) if isinstance(picture, (str, Path, bytes)) else picture
+
+
 def encoder(index: Index) -> Encoder:
     """What ``growth`` embeds files with."""
+    if index.parts is not None:  # made of the network's local features, which no other runtime gives
+        from secondsight.index import part_encoder
+
+        runtime.check(index, "torch")
+        return part_encoder.encoder(index, index.parts)
+    runtime.ready(index)
+    if index.exported is not None:
+        return _exported_encoder(index.exported)
+    return plain_encoder(index, index.run)
+
+
+def plain_encoder(index: Index, run: Forward | None) -> Encoder:
+    """As ``encoder``, without parts; ``run`` in the model's place."""
 
     def encode(paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
         from secondsight.embed import embed
 
         numbers, causes = np.arange(len(paths)), {}
         try:
-            found = embed(
-                index.model(), ImageSet("files", Path(os.sep), tuple(paths)), device=index.device, run=index.run
-            )
+            found = embed(index.model(), ImageSet("files", Path(os.sep), tuple(paths)), device=index.device, run=run)
         except DataError:
             # `embed` takes a first batch of which nothing can be read for a mistake; here it is some broken files.
             causes = _causes(paths)
@@ -101,9 +125,26 @@ def encoder(index: Index) -> Encoder:
                     raise
                 return np.zeros((0, index.dim), np.float32), numbers, causes
             good = ImageSet("files", Path(os.sep), tuple(str(paths[i]) for i in numbers))
-            found = embed(index.model(), good, device=index.device, run=index.run)
+            found = embed(index.model(), good, device=index.device, run=run)
         causes |= {int(numbers[f.index]): f.cause for f in found.failures}
         return found.vectors, numbers[found.indices], causes
+
+    return encode
+
+
+def _exported_encoder(exported: Exported) -> Encoder:
+    """The same by an exported file, without torch."""
+
+    def encode(paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
+        pixels, numbers, causes = [], [], {}
+        for i, path in enumerate(paths):
+            try:
+                pixels.append(exported.pixels(decode(path)))
+                numbers.append(i)
+            except DecodeError as error:
+                causes[i] = error.cause
+        vectors = [exported(np.stack(pixels[i : i + BATCH])) for i in range(0, len(pixels), BATCH)]
+        return np.concatenate([np.zeros((0, exported.dim), np.float32), *vectors]), np.array(numbers, np.int64), causes
 
     return encode
 

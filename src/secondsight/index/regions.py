@@ -10,9 +10,10 @@ import numpy as np
 
 from secondsight import explain
 from secondsight.data.loading.decode import DecodeError
-from secondsight.errors import DataError
+from secondsight.errors import ConfigError, DataError
 from secondsight.explain import Explanation, Places
 from secondsight.index.hits import Hits
+from secondsight.index.queries import Queries
 from secondsight.progress import track
 
 if TYPE_CHECKING:
@@ -35,6 +36,15 @@ def places(index: Index, query: Any) -> Places:
 def regions(index: Index, queries: Sequence[Any], where: Any) -> np.ndarray:
     """(q, dim): the vector of one part of every query, a box (left, top, right, bottom) in fractions or a mask."""
     return np.stack([places(index, query).region(where) for query in queries])
+
+
+def queries(index: Index, query: Any, where: Any) -> Queries:
+    """As ``vectors_of``, of one part of each picture."""
+    every = list(query) if isinstance(query, (list, tuple)) else [query]
+    if any(isinstance(one, np.ndarray) and one.dtype.kind == "f" for one in every):
+        raise ConfigError("a region is of a picture; a query that is a vector has none")
+    own = [[int(one)] if isinstance(one, (int, np.integer)) else [] for one in every]
+    return Queries(regions(index, every, where), own)
 
 
 def why(index: Index, query: Any, id: int) -> Explanation:
@@ -64,4 +74,5 @@ def by_links(index: Index, queries: Sequence[Any], hits: Hits, k: int) -> Hits:
         name: np.take_along_axis(getattr(hits, name), order, 1)
         for name in ("ids", "scores", "paths", "labels", "probability", "matches")
     }
-    return replace(hits, **taken)
+    boxes = None if hits.boxes is None else np.take_along_axis(hits.boxes, order[..., None], 1)
+    return replace(hits, **taken, boxes=boxes)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from secondsight.calibration import Calibration
+from secondsight.calibration import read as read_calibration
 from secondsight.evaluate import calibration
-from secondsight.index import engine
+from secondsight.index import engine, parts
 from secondsight.index.catalogue import labels_of
 from secondsight.index.store import Store
-from secondsight.model.calibration import Calibration
-from secondsight.model.calibration import read as read_calibration
 
 MODEL = "model"
 """Where an index keeps its copy of the model."""
@@ -27,17 +27,22 @@ def maintain(store: Store) -> None:
 
 def calibrate(store: Store) -> Calibration | None:
     """Learn what scores mean from labels, where most items have one; else from the model's own; else from chance."""
-    rng = np.random.default_rng(0)
+    rng, kept = np.random.default_rng(0), parts.opened(store)
     with store.reading() as (database, snapshot):
         alive = np.flatnonzero(snapshot.alive)
-        chosen = np.sort(rng.permutation(alive)[: calibration.GALLERY])
-        vectors = snapshot.vectors(chosen)
-        labels = np.array(labels_of(database, snapshot.ids[chosen]), object)
+        most = calibration.GALLERY // (1 if kept is None else kept.count)
+        chosen = np.sort(rng.permutation(alive)[:most])
+        vectors, ids = snapshot.vectors(chosen), snapshot.ids[chosen]
+        labels = np.array(labels_of(database, ids), object)
+    several = None if kept is None else kept.vectors(ids, vectors)
     known = labels != None  # noqa: E711
     found = None
     if len(labels) and known.mean() >= 0.5:
-        found = calibration.from_labels(vectors[known], labels[known].astype(str))
-    found = found or _of_model(store) or calibration.from_chance(vectors, len(alive))
+        theirs = None if several is None else several[:, known]
+        found = calibration.from_labels(vectors[known], labels[known].astype(str), parts=theirs)
+    if found is None and kept is None:  # the model's own is about whole pictures
+        found = _of_model(store)
+    found = found or calibration.from_chance(vectors, len(alive), parts=several)
     with store.writer():
         store.set_fact("calibration", None if found is None else found.to_dict())
         store.set_fact("calibrated", len(alive))

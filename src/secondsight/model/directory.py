@@ -14,9 +14,9 @@ import tomli_w
 import torch
 from torch import Tensor
 
-from secondsight import files
+from secondsight import calibration, files
 from secondsight.errors import ConfigError, DataError, WeightsError, first_line
-from secondsight.model import calibration, origin
+from secondsight.model import origin
 from secondsight.model.config import FORMAT, ModelConfig
 from secondsight.model.embedder import Embedder, digest
 from secondsight.pooling.names import saved_name
@@ -65,7 +65,7 @@ def load(directory: str | Path, *, device: str | torch.device = "cpu") -> Embedd
     except (SafetensorError, OSError, ValueError) as error:
         if isinstance(error, (WeightsError, ConfigError)):
             raise
-        raise WeightsError(f"{path} is damaged or not a safetensors file: {error}") from error
+        raise WeightsError(f"{path} is damaged or not a safetensors file ({error}); save or get it again") from error
     model = Embedder.from_config(config)
     _check_dtypes(model, weights, path)
     model.load_state_dict(weights)
@@ -118,7 +118,7 @@ def model_folder(directory: str | Path) -> Path:
             return folder / inside
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
-            raise WeightsError(f"{folder} is not a saved model: it has no {name}")
+            raise WeightsError(f"{folder} is not a saved model: it has no {name}; name one, such as runs/birds/best")
     return folder
 
 

@@ -18,6 +18,7 @@ from urllib.parse import parse_qs
 from secondsight.serve.limits import Limits
 
 if TYPE_CHECKING:
+    from secondsight.serve.decoders import Decoders
     from secondsight.serve.metrics import Metrics
 
 Scope = MutableMapping[str, Any]
@@ -52,8 +53,18 @@ class Refused(Exception):
 class Guard:
     """ASGI: checks, then the application."""
 
-    def __init__(self, app: Any, *, token: str | None, hosts: set[str] | None, limits: Limits, metrics: Metrics):
+    def __init__(
+        self,
+        app: Any,
+        *,
+        token: str | None,
+        hosts: set[str] | None,
+        limits: Limits,
+        metrics: Metrics,
+        decoders: Decoders,
+    ):
         self.app, self.token, self.hosts, self.limits, self.metrics = app, token, hosts, limits, metrics
+        self.decoders = decoders
         self.working = self.arriving = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -36,7 +36,9 @@ def is_loopback(host: str) -> bool:
 def check_token(host: str, token: str | None) -> None:
     """Refuse to show a collection to whoever passes by."""
     if token is not None and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable()):
-        raise ConfigError(f'a token has {LEAST_TOKEN} or more plain characters: --token "$(openssl rand -hex 16)"')
+        raise ConfigError(
+            f'a token has {LEAST_TOKEN} or more plain characters; make one: --token "$(openssl rand -hex 16)"'
+        )
     if token is not None and any(c in token for c in ' ";,\\'):
         raise ConfigError("a token has letters, digits and - . _ ~ only, so that it fits into a cookie")
     if token is None and not is_loopback(host):

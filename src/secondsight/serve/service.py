@@ -15,15 +15,15 @@ from secondsight import explain
 from secondsight.data.loading.decode import DecodeError
 from secondsight.errors import ConfigError, DataError, SecondsightError
 from secondsight.explain.geometry import Box
-from secondsight.index import Index
+from secondsight.index import Index, runtime
 from secondsight.index.filters import Where
 from secondsight.index.hits import Item
 from secondsight.index.queries import combined
 from secondsight.serve.decoders import Decoders
-from secondsight.serve.kept import Kept, Shelf, preview
 from secondsight.serve.limits import Limits
 from secondsight.serve.network import Network
 from secondsight.serve.requests import Picture, SearchRequest, box_of, where_of
+from secondsight.serve.shelf import WITHOUT_FEATURES, Seen, Shelf, preview
 from secondsight.terminal import plain
 
 T = TypeVar("T")
@@ -64,14 +64,32 @@ class Service:
         """The model behind its queue; an error that says why there is none."""
         with self._making:
             if self._network is None:
-                self._network = Network(self.index.model(), batch=self.limits.batch, device=self.index.device)
+                self._network = self._made()
             return self._network
+
+    def _made(self) -> Network:
+        runtime.ready(self.index)
+        if self.index.exported is not None:
+            from secondsight.serve.exported_file import ExportedFile
+
+            return ExportedFile(self.index.exported, batch=self.limits.batch)
+        from secondsight.serve.own_model import OwnModel
+
+        model, device = self.index.model(), self.index.device
+        return OwnModel(model, batch=self.limits.batch, device=device, runtime=self.index.run)
+
+    def model(self) -> Any:
+        """The model itself, which can explain; an error where an exported file runs in its place."""
+        model = self.network().model
+        if model is None:
+            raise ConfigError(WITHOUT_FEATURES)
+        return model
 
     def warm(self) -> None:
         """Load the model before someone waits for it."""
         if self.model_trouble() is None:
             network = self.network()
-            network.run([np.zeros((network.model.size, network.model.size, 3), np.uint8)], ["nothing"])
+            network.run([np.zeros((network.size, network.size, 3), np.uint8)], ["nothing"])
 
     def model_trouble(self) -> str | None:
         """Why pictures cannot be embedded here; None if they can."""
@@ -87,14 +105,14 @@ class Service:
 
     # Pictures
 
-    async def embedded(self, source: bytes | str, name: str, *, show: bool = False) -> Kept:
+    async def embedded(self, source: bytes | str, name: str, *, show: bool = False) -> Seen:
         """Decode in another process, embed in the next batch."""
         if self.waiting >= self.limits.pictures:
             raise Busy("the server is busy with other pictures")
         self.waiting += 1
         try:
             network = await self.run(self.network)
-            pixels = await asyncio.wrap_future(self.decoders.pixels(source, network.model.transform.target, name))
+            pixels = await asyncio.wrap_future(self.decoders.pixels(source, network.target, name))
             future = asyncio.wrap_future(network.submit(pixels, name))
             shown = await self.run(preview, pixels) if show else b""
             kept = await future
@@ -103,11 +121,11 @@ class Service:
         finally:
             self.waiting -= 1
 
-    async def upload(self, content: bytes) -> tuple[str, Kept]:
+    async def upload(self, content: bytes) -> tuple[str, Seen]:
         kept = await self.embedded(content, "the upload", show=True)
         return self.shelf.add(kept), kept
 
-    async def kept(self, picture: Picture) -> Kept:
+    async def kept(self, picture: Picture) -> Seen:
         """A picture that the server knows, after the network: from the shelf, or embedded now."""
         if (picture.id is None) == (picture.query is None):
             raise ConfigError("a picture is an item (id) or an upload (query): give one of both")
@@ -198,8 +216,9 @@ class Service:
         boxes = box_of(a.box), box_of(b.box)
         return await self.run(self._explain, first, second, boxes, most)
 
-    def _explain(self, a: Kept, b: Kept, boxes: tuple[Box | None, Box | None], most: int) -> dict[str, Any]:
-        why = explain.pair(self.network().model, a.part(boxes[0]), b.part(boxes[1]))
+    def _explain(self, a: Seen, b: Seen, boxes: tuple[Box | None, Box | None], most: int) -> dict[str, Any]:
+        model = self.model()
+        why = explain.pair(model, a.part(boxes[0]), b.part(boxes[1]))
         return why.to_dict(most=most) | {"misses": why.misses}
 
     async def parts(self, picture: Picture, count: int) -> list[dict[str, Any]]:

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from secondsight import embed, files
+from secondsight.calibration import write as write_calibration
 from secondsight.data import ImageSet
 from secondsight.evaluate import Evaluation, Items, calibration
 from secondsight.model import load
-from secondsight.model.calibration import write as write_calibration
 from secondsight.model.directory import describe
 from secondsight.train.run_directory import read_metrics
 from secondsight.train.step import Network
@@ -57,7 +57,7 @@ def evaluate_best(loop: Loop, images: ImageSet, warnings: tuple[str, ...]) -> Ev
     """How best/ retrieves the held-out classes."""
     inputs, device = loop.parts.inputs, loop.fabric.device
     model = load(loop.directory.best, device=device)
-    network = Network(model, cached=inputs.cached, size=inputs.size).eval()
+    network = Network(model, cached=inputs.cached, size=inputs.size, summed=inputs.summed).eval()
     blocks = embed.stream(
         embed.activations(model, inputs.validation, network), workers=loop.recipe.data.workers, device=device
     )

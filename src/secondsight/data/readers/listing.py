@@ -150,10 +150,10 @@ def require_path(path: Path) -> Path:
         path.stat()
         return path
     except ValueError as error:
-        raise DataError(f"{str(path)!r}: not a path ({error})") from error
+        raise DataError(f"{str(path)!r}: not a path ({error}); check it") from error
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-            raise DataError(f"{path}: cannot be opened ({error.strerror})") from error
+            raise DataError(f"{path}: cannot be opened ({error.strerror}); check it") from error
     name, parent = path.name, path.parent
     while not parent.is_dir() and parent != parent.parent:
         name, parent = parent.name, parent.parent
