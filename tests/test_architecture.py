@@ -12,6 +12,7 @@ import secondsight
 SOURCE = Path(secondsight.__file__).parent
 
 FOUNDATION = {
+    "calibration",
     "errors",
     "extras",
     "files",

@@ -9,10 +9,10 @@ import pytest
 
 from index_pictures import folder, small_model, unit
 from secondsight import index
+from secondsight.calibration import Calibration
 from secondsight.errors import ConfigError
 from secondsight.evaluate.calibration import Pairs, from_chance, from_labels, isotonic
 from secondsight.model import load
-from secondsight.model.calibration import Calibration
 
 DIM = 16
 

@@ -125,6 +125,17 @@ def test_sixty_four_bytes_a_vector_keep_recall_at_1_on_the_labels(tmp_path):
     assert found["engine"] >= 0.99 * found["exact"]
 
 
+@pytest.mark.parametrize("structure", ["bits", "ivf-pq"])
+def test_the_first_hit_is_as_sure_alone_as_among_ten_and_faiss_keeps_quiet(tmp_path, capfd, structure):
+    rng = np.random.default_rng(3)
+    made = index.create(tmp_path / "f.index", dim=128)
+    made.add_vectors(unit(rng.standard_normal((300, 128))))
+    made.build(structure=structure)
+    queries = unit(rng.standard_normal((50, 128)))
+    assert np.array_equal(made.search(queries, 1).ids, made.search(queries, 10).ids[:, :1])
+    assert "WARNING" not in "".join(capfd.readouterr())
+
+
 def test_an_upload_is_resumed_repeated_and_followed_without_sending_anything_twice(tmp_path):
     pytest.importorskip("pymilvus")
     made = index.create(tmp_path / "u.index", dim=DIM)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from secondsight.model.calibration import Calibration
+from secondsight.calibration import Calibration
 
 QUERIES, GALLERY = 1000, 20_000
 """Items that are compared to learn from: every one of the first with every one of the second."""

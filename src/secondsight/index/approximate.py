@@ -26,6 +26,7 @@ HELD_OUT = 400
 """Vectors that are kept apart while the search is tuned: half to tune it on, half to say how good it is."""
 
 _PIECE = 65536
+_TAUGHT = 10_000  # vectors that codes are learned from, at least, where there are so many
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +52,8 @@ class Approximate:
         # Where a filter leaves one in ten, ten times as many cells or nodes must be seen to meet as many that pass.
         share = 1.0 if mask is None else max(float(mask.mean()), 1e-3)
         effort = math.ceil(self.facts["effort"] / share)
-        return self._candidates(queries, k * self.facts["candidates"], effort, mask)
+        least = self.facts["recall"]["k"]  # fewer candidates than it was tuned with would miss the first hit more often
+        return self._candidates(queries, max(k, least) * self.facts["candidates"], effort, mask)
 
     def _living(self, snapshot: Snapshot) -> np.ndarray | None:
         """Which rows belong to items that live; None for all. Kept for as long as the snapshot stays the same."""
@@ -112,8 +114,8 @@ def build(
     start = time.monotonic()
     index = faiss.index_factory(snapshot.dim, structure.factory, faiss.METRIC_INNER_PRODUCT)
     if not index.is_trained:
-        most = 40 * getattr(index, "nlist", 1000)
-        sample = np.sort(rng.permutation(rest)[:most])
+        sample = np.sort(rng.permutation(rest)[: max(_TAUGHT, 40 * getattr(index, "nlist", 0))])
+        _quieten(index)
         index.train(snapshot.stored(sample))
     _add(index, snapshot, rest)
     facts: dict[str, Any] = {"structure": structure.name, "factory": structure.factory, "reason": structure.reason}
@@ -135,6 +137,13 @@ def build(
         f"worst percentile {facts['recall']['worst percentile']:.2f}"
     )
     return Approximate(index, ids, facts)
+
+
+def _quieten(index: faiss.Index) -> None:
+    """A small collection has few vectors a cell; faiss would say so on the terminal, once for every part of a code."""
+    for taught in (index, getattr(index, "pq", None)):
+        if hasattr(taught, "cp"):
+            taught.cp.min_points_per_centroid = 1  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
 
 
 def _add(index: faiss.Index, snapshot: Snapshot, positions: np.ndarray) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from secondsight import files
+from secondsight.calibration import Calibration
 from secondsight.data.imageset import ImageSet
 from secondsight.errors import ConfigError, DataError
 from secondsight.index import duplicates, examination, facts, growth, regions, runtime, scan, thumbnails, upkeep
@@ -29,7 +30,6 @@ from secondsight.index.queries import Query, encoder, vectors_of
 from secondsight.index.scan import Found, Root
 from secondsight.index.store import Change, Record, Store
 from secondsight.index.upkeep import MODEL
-from secondsight.model.calibration import Calibration
 
 if TYPE_CHECKING:
     from secondsight.inference import Exported, Runtime

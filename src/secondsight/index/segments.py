@@ -8,6 +8,7 @@ A segment counts from the moment the catalogue lists it; one that is not listed 
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -25,6 +26,9 @@ DTYPES = {"float16": np.dtype("<f2"), "float32": np.dtype("<f4")}
 
 HASHES: dict[str, Callable[..., Any]] = {"": partial(hashlib.blake2b, digest_size=16), "xxh3": xxh3_128}
 """What a checksum is made by: the word before its colon. Those without a word are of the first indexes."""
+
+CHECKED = 2_000_000_000
+"""Bytes of a segment up to which it is compared with its checksum whenever it is opened."""
 
 _MAGIC = b"ssightV1"
 _HEADER = len(_MAGIC) + 3 * 8
@@ -75,9 +79,12 @@ class Segment:
         """Itself, bit for bit what was written, with the file held open: from now on it can be read even if another
         process removes it.
 
-        Every byte is read once for its checksum, as fast as memory gives it (9 GB/s), and is at hand afterwards.
+        Every byte is read once for its checksum, as fast as memory gives it (9 GB/s), and is at hand afterwards. Files
+        of more than ``CHECKED`` bytes are left to ``check``: opening must not take minutes.
         """
         self._shape  # noqa: B018
+        if len(self._memory) > CHECKED:
+            return self
         kind, colon, _ = self.checksum.rpartition(":")
         if kind not in HASHES or self.checksum != f"{kind}{colon}{HASHES[kind](self._memory).hexdigest()}":
             raise DataError(
@@ -106,15 +113,10 @@ def write(path: Path, ids: np.ndarray, parts: Sequence[np.ndarray]) -> str:
 
 
 def widened(vectors: np.ndarray) -> np.ndarray:
-    """Stored numbers, which may be written to, as float32; by torch, whose instructions for float16 numpy lacks, where
-    there is torch.
-    """
-    if vectors.dtype == np.float32:
-        return vectors
-    try:
-        import torch
-    except ModuleNotFoundError:
-        return vectors.astype(np.float32)
+    """Stored numbers, which may be written to, as float32; five times faster by torch, where somebody has loaded it."""
+    torch = sys.modules.get("torch")
+    if vectors.dtype == np.float32 or torch is None:
+        return vectors.astype(np.float32, copy=False)
     return torch.from_numpy(vectors).float().numpy()
 
 

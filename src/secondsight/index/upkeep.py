@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from secondsight.calibration import Calibration
+from secondsight.calibration import read as read_calibration
 from secondsight.evaluate import calibration
 from secondsight.index import engine, parts
 from secondsight.index.catalogue import labels_of
 from secondsight.index.store import Store
-from secondsight.model.calibration import Calibration
-from secondsight.model.calibration import read as read_calibration
 
 MODEL = "model"
 """Where an index keeps its copy of the model."""
@@ -26,10 +26,7 @@ def maintain(store: Store) -> None:
 
 
 def calibrate(store: Store) -> Calibration | None:
-    """Learn what scores mean from labels, where most items have one; else from the model's own; else from chance.
-
-    With several vectors a picture a score is the best of many, of which a model's own calibration knows nothing.
-    """
+    """Learn what scores mean from labels, where most items have one; else from the model's own; else from chance."""
     rng, kept = np.random.default_rng(0), parts.opened(store)
     with store.reading() as (database, snapshot):
         alive = np.flatnonzero(snapshot.alive)
@@ -43,7 +40,7 @@ def calibrate(store: Store) -> Calibration | None:
     if len(labels) and known.mean() >= 0.5:
         theirs = None if several is None else several[:, known]
         found = calibration.from_labels(vectors[known], labels[known].astype(str), parts=theirs)
-    if found is None and kept is None:
+    if found is None and kept is None:  # the model's own is about whole pictures
         found = _of_model(store)
     found = found or calibration.from_chance(vectors, len(alive), parts=several)
     with store.writer():

@@ -14,9 +14,9 @@ import tomli_w
 import torch
 from torch import Tensor
 
-from secondsight import files
+from secondsight import calibration, files
 from secondsight.errors import ConfigError, DataError, WeightsError, first_line
-from secondsight.model import calibration, origin
+from secondsight.model import origin
 from secondsight.model.config import FORMAT, ModelConfig
 from secondsight.model.embedder import Embedder, digest
 from secondsight.pooling.names import saved_name

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from secondsight import backbones, pooling
 from secondsight.backbones import Backbone
+from secondsight.calibration import Calibration
 from secondsight.data.loading import transforms
 from secondsight.data.loading.transforms import Transform
 from secondsight.errors import ConfigError
 from secondsight.functional.losses.pairs import unit_parts
-from secondsight.model.calibration import Calibration
 from secondsight.model.config import TRAINING_ONLY, ModelConfig
 from secondsight.model.origin import Origin
 from secondsight.model.reduction import Reduction

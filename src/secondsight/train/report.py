@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from secondsight import embed, files
+from secondsight.calibration import write as write_calibration
 from secondsight.data import ImageSet
 from secondsight.evaluate import Evaluation, Items, calibration
 from secondsight.model import load
-from secondsight.model.calibration import write as write_calibration
 from secondsight.model.directory import describe
 from secondsight.train.run_directory import read_metrics
 from secondsight.train.step import Network
