@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=400, help="images of --data to use")
     parser.add_argument("--weights", nargs="*", default=[], metavar="BACKBONE=FILE")
     parser.add_argument("--compile", action="store_true", help="torch.compile too: minutes for each network")
+    parser.add_argument("--cpu", action="store_true", help="seconds of the processor, for a busy machine; one thread")
     parser.add_argument("--results", type=Path, help="a JSON line for every figure; those that are there are kept")
     parser.add_argument("--heads", nargs="+", default=["jcf-32-8"], choices=[h for h in HEADS if h != "average"])
     parser.add_argument("--repeats", type=int, default=5)
@@ -146,7 +148,8 @@ def measure(
     for batch in todo:
         pixels = torch.randint(0, 256, (batch, 3, *[built["average"].size] * 2), dtype=torch.uint8)
         variants = {(h, n): lambda run=run, x=pixels: run(x) for h in ready for n, run in ready[h].items()}
-        seconds = interleaved(variants, repeats=arguments.repeats)  # pyright: ignore[reportArgumentType] any key does
+        clock = time.process_time if arguments.cpu else time.perf_counter
+        seconds = interleaved(variants, repeats=arguments.repeats, clock=clock)  # pyright: ignore[reportArgumentType] any key does
         for head in arguments.heads:
             for name in names:
                 mine, bare = seconds[head, name], seconds.get(("average", name))  # pyright: ignore[reportArgumentType, reportCallIssue]
