@@ -147,7 +147,7 @@ def embedded(model: Embedder, images: Tensor) -> Tensor:
     return model(images)
 
 
-def deletion(models: dict[str, Embedder], images: ImageSet, count: int) -> None:
+def deletion(models: dict[str, Embedder], images: ImageSet, count: int, names: list[str]) -> None:
     for name, model in models.items():
         areas: dict[tuple[str, str, bool], list[float]] = {}
         rng, mean = np.random.default_rng(0), torch.tensor([123.7, 127.2, 110.1])  # of CUB's images
@@ -157,15 +157,14 @@ def deletion(models: dict[str, Embedder], images: ImageSet, count: int) -> None:
             assert why.places_a.pixels is not None
             image, other = look(why.places_a.pixels), why.places_b.unit.float()
             for kind, values in maps(model, why, image, rng).items():
-                for fill, erased in fills(image, mean).items():
+                for fill, erased in ((name, fills(image, mean)[name]) for name in names):
                     for insert in (False, True):
                         area = curve(lambda x, m=model: embedded(m, x), image, erased, values, other, insert=insert)
                         areas.setdefault((kind, fill, insert), []).append(area)
-        _show_areas(name, areas, count)
+        _show_areas(name, areas, count, names)
 
 
-def _show_areas(name: str, areas: dict[tuple[str, str, bool], list[float]], count: int) -> None:
-    names = ["grey", "blur", "mean"]
+def _show_areas(name: str, areas: dict[tuple[str, str, bool], list[float]], count: int, names: list[str]) -> None:
     shown = table(
         f"{name}: area under the similarity, {count} pairs of one class (± standard error of the difference to share)",
         "order",
@@ -284,6 +283,9 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="a saved model instead of the fitted jcf-32-8")
     parser.add_argument("--poolings", nargs="+", default=["jcf-32-8", "average"], help="to fit and to compare")
     parser.add_argument("--steps", type=int, default=0, help="of training the fitted heads on classes 1–50")
+    parser.add_argument("--fit", type=int, default=800, help="images to fit the heads to")
+    parser.add_argument("--per-class", type=int, default=12, help="images of a class to train them on")
+    parser.add_argument("--fills", nargs="+", default=["grey", "blur", "mean"], help="what takes the place of pixels")
     parser.add_argument("--pairs", type=int, default=30)
     options = parser.parse_args()
     if options.what == "speed":
@@ -294,14 +296,16 @@ def main() -> None:
     if options.model:
         models = {str(options.model): load(options.model)}
     else:
-        models = {name: fitted(images, pooling=name) for name in options.poolings}
+        models = {name: fitted(images, pooling=name, count=options.fit) for name in options.poolings}
         if options.steps:
             models = {
-                f"{name} after {options.steps} steps": taught(model, images, steps=options.steps)
+                f"{name} after {options.steps} steps": taught(
+                    model, images, steps=options.steps, per_class=options.per_class
+                )
                 for name, model in models.items()
             }
     if options.what == "deletion":
-        return deletion(models, images, options.pairs)
+        return deletion(models, images, options.pairs, options.fills)
     return pointing(models, images, options.data, options.pairs)
 
 

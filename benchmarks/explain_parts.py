@@ -5,15 +5,18 @@
 
 ``collages``: emoji, 2 × 2 or 3 × 3 an image. A query is the box around one of them; what must be found are the other
 images that hold it. Query vectors: the whole image, the region's sum, the region pooled by itself, the region cropped
-and embedded again. Entries: one vector an image; overlapping windows; codewords; parts (``places.vectors``). Then whole
-images as queries, re-ranked by how well links agree in space. ``birds``: a query by the box or by the head must find
-the species (classes 51–100); agreement in space; and feedback of a user who marks up to five of the first twenty
-results for and against, by weights of codewords and by Rocchio's rule on whole vectors.
+and embedded again. Entries: one vector an image; overlapping windows; codewords; parts (``places.vectors``). The same
+again through an index of files with ``--parts``, with time, bytes, and whether hits say where. Then whole images as
+queries, re-ranked by how well links agree in space. ``birds``: a query by the box or by the head must find the species
+(classes 51–100); agreement in space; and feedback of a user who marks up to five of the first twenty results for and
+against, by weights of codewords and by Rocchio's rule on whole vectors.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,10 +27,11 @@ from rich.progress import track
 import collages
 from explain import HALF, fitted, marked, numbers
 from measure import console, table
-from secondsight import Embedder, data, explain, load
+from secondsight import Embedder, data, explain, index, load
 from secondsight.explain import Places
 from secondsight.explain.agreement import best_movement
 from secondsight.explain.region import METHODS
+from secondsight.index import Hits
 
 HEAD = (2, 5, 6, 7, 10, 11, 15)  # CUB's parts: beak, crown, forehead, eyes, nape, throat
 
@@ -130,9 +134,72 @@ def on_collages(side: int, count: int, queries: int) -> None:
             cells.append(_shown(ranked(scores, relevant, [i for _, i in asked])))
         shown.add_row(name, f"{kept[0].nbytes:,}", *cells)
     console.print(shown)
+    through_the_index(model, made, asked, relevant)
     chosen = np.random.default_rng(0).permutation(count)[:100]
     alike = [np.array([bool({t for t in holds[q] & things if t < more}) for things in holds]) for q in chosen]
     _agreement(f"whole collages of {side}×{side} as queries", seen, chosen, alike)
+
+
+def through_the_index(model: Embedder, made: list[collages.Collage], asked: list, relevant: list[np.ndarray]) -> None:
+    """The same as a user gets it: files are indexed with --parts N, and searched by the box of one emoji."""
+    boxes = [made[i].boxes[made[i].things.index(thing)] for thing, i in asked]
+    shown = table(
+        f"{len(made)} files in an index, {len(asked)} searches by --box",
+        "--parts",
+        "bytes a picture",
+        "R@1 / MAP",
+        "the box lies on the object",
+        "its centre does",
+        "indexing, ms a picture",
+        "search, ms beyond the network",
+    )
+    with tempfile.TemporaryDirectory() as place:
+        files = [Path(place, f"{i:04d}.png") for i in range(len(made))]
+        for file, one in zip(files, made, strict=True):
+            one.picture.save(file)
+        for parts in (1, 8, 16):
+            kept = index.create(Path(place, f"{parts}.index"), model, dtype="float16", parts=parts)
+            start = time.perf_counter()
+            kept.add([str(file) for file in files])
+            taken = 1000 * (time.perf_counter() - start) / len(files)
+            vectors = np.stack(
+                [explain.places(model, files[i]).region(b) for (_, i), b in zip(asked, boxes, strict=True)]
+            )
+            kept.search(vectors[:1], 10)
+            start = time.perf_counter()
+            found = [kept.search(vector, 10) for vector in vectors]
+            each = 1000 * (time.perf_counter() - start) / len(vectors)
+            del found
+            number = {kept.find(file): i for i, file in enumerate(files)}
+            hits = kept.search(vectors, len(files))
+            order = np.vectorize(number.get)(hits.ids)
+            scores = np.zeros((len(asked), len(files)))
+            np.put_along_axis(scores, order, -np.arange(len(files))[None].repeat(len(asked), 0), 1)
+            figures = ranked(scores, relevant, [i for _, i in asked])
+            on = located(hits, order, made, asked) if parts > 1 else (float("nan"), float("nan"))
+            where = ["" if np.isnan(v) else f"{100 * v:.0f} %" for v in on]
+            size = kept.info()["bytes a vector"] * parts
+            shown.add_row(str(parts), f"{size:,}", _shown(figures), *where, f"{taken:.0f}", f"{each:.1f}")
+            kept.close()
+    console.print(shown)
+
+
+def located(hits: Hits, order: np.ndarray, made: list[collages.Collage], asked: list) -> tuple[float, float]:
+    """Of the right pictures among the first three other hits: how much of the hit's box lies on the object's, by area,
+    and how often its centre does.
+    """
+    on, centred = [], []
+    for row, (thing, own) in enumerate(asked):
+        assert hits.boxes is not None
+        for column in [c for c in range(4) if order[row, c] != own][:3]:
+            one, box = made[order[row, column]], hits.boxes[row, column]
+            if thing in one.things and not np.isnan(box).any():
+                left, top, right, bottom = one.boxes[one.things.index(thing)]
+                wide, high = min(right, box[2]) - max(left, box[0]), min(bottom, box[3]) - max(top, box[1])
+                on.append(max(0.0, wide) * max(0.0, high) / ((box[2] - box[0]) * (box[3] - box[1])))
+                x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+                centred.append(left <= x <= right and top <= y <= bottom)
+    return float(np.mean(on)), float(np.mean(centred))
 
 
 def _agreement(title: str, seen: list[Places], chosen: np.ndarray, relevant: list[np.ndarray], first: int = 50) -> None:

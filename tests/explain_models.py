@@ -36,6 +36,7 @@ ADDITIVE: dict[str, dict[str, Any]] = {
     "jcf": {},
     "jcf-4": {"assign": "top-2", "gains": True},
     "jcf-4-2": {"codebooks": 2, "reduce": "mean"},
+    "mixed": {},
 }
 """Pooling → options with which it is a sum over places."""
 
@@ -83,5 +84,6 @@ def features(seed: int, *, views: int = 1, shift: float = 0.0) -> Tensor:
     return (torch.randn(views, GRID[0] * GRID[1], 320, generator=generator) + shift).relu()
 
 
-def image(model: Embedder, seed: int, *, mask: Tensor | None = None) -> Places:
-    return from_features(model, features(seed, views=1 + model.config.mirror), frame=Frame(GRID), mask=mask)
+def image(model: Embedder, seed: int, *, mask: Tensor | None = None, dtype: torch.dtype = torch.float32) -> Places:
+    x = features(seed, views=1 + model.config.mirror).to(dtype)
+    return from_features(model, x, frame=Frame(GRID), mask=mask)

@@ -40,9 +40,9 @@ ROOMS = {
     "train": {"model", "data", "losses", "evaluate", "embed", "backbones", "pooling", "functional"},
     "compress": {"model", "pooling", "functional", "data", "embed", "evaluate"},
     "reproduce": {"pooling", "model", "train", "evaluate"},
-    "demo": {"model", "train"},
-    "fit": {"model", "data", "embed"},
-    "index": {"model", "data", "embed", "explain", "inference"},
+    "demo": {"model", "data", "embed", "train", "evaluate", "index"},
+    "fit": {"model", "data", "embed", "pooling"},
+    "index": {"model", "data", "embed", "evaluate", "explain", "inference"},
     "serve": {"index", "explain", "inference", "model", "data", "embed"},
     "cli": {"*"},
 }

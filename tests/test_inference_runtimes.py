@@ -90,7 +90,9 @@ def test_an_index_embeds_by_a_runtime_but_not_by_one_with_other_vectors(model, p
     ids = [item.id for item in made["torch"].items()]
     assert len(ids) == 8
     np.testing.assert_allclose(made["torch"].vectors(ids), made["onnx"].vectors(ids), atol=1e-3)
-    refused = CliRunner().invoke(app, ["search", str(tmp_path / "torch"), "0", "--runtime", "onnx-int8"])
+    refused = CliRunner().invoke(
+        app, ["search", str(tmp_path / "torch"), str(next(digits.rglob("*.png"))), "--runtime", "onnx-int8"]
+    )
     assert isinstance(refused.exception, ConfigError)
 
 

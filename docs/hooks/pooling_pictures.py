@@ -8,9 +8,9 @@ from secondsight.pooling import POOLINGS
 
 INTRODUCTION = """# A picture of each pooling
 
-A network gives an image as a set of local features x, here a grid of locations. A pooling makes one vector z of them. Colours are
-codewords; a row of cells is a vector, a square of cells a matrix. *Local* poolings are sums over locations: for them every
-match can be [explained exactly](explaining.md).
+A network gives an image as a set of local features x, here a grid of locations. A pooling makes one vector z of them.
+Colours are codewords; a row of cells is a vector, a square of cells a matrix. Where z is a plain sum over locations,
+every match can be [explained exactly](explaining.md).
 
 `python docs/pictures/poolings.py` draws these pictures. `secondsight poolings` prints what each pooling costs.
 """

@@ -17,9 +17,9 @@ from secondsight.train.recipe import FREE_KEYS, Recipe
 
 INTRODUCTION = """# Recipe keys
 
-Made from the code. A recipe is a TOML file with these sections; `secondsight recipes photos > mine.toml` starts one, and
-`--set SECTION.KEY=VALUE` changes a key for one run (`none` leaves it out). Every key has a default. `[model]` takes the same keys
-as `Embedder.build`.
+Made from the code. A recipe is a TOML file with these sections; `secondsight recipes photos > mine.toml` starts one,
+and `--set SECTION.KEY=VALUE` changes a key for one run (`none` leaves it out). Every key has a default. `[model]` takes
+the same keys as `Embedder.build`.
 
 Keys with a ° change no figure: a run may be resumed with other values of them.
 """

@@ -5,15 +5,17 @@ on a page that was opened from the disk.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from mkdocs.structure.files import File, Files
 
 import commands
 import pooling_pictures
 import python_api
 import recipe_keys
 from equations import fence
-from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
 SOURCE = "https://github.com/secondsight/secondsight/blob/main/"
@@ -31,14 +33,34 @@ GENERATED = {
 def front(readme: Path) -> str:
     """README as the first page: its links are seen from docs/."""
     text = readme.read_text("utf-8")
-    return re.sub(r"(?<=\]\()(?!https?:|#)([^)\s]+)", lambda m: m[1].removeprefix("docs/") if m[1].startswith("docs/") else f"../{m[1]}", text)
+
+    def seen(found: re.Match[str]) -> str:
+        return found[0].removeprefix("docs/") if found[0].startswith("docs/") else f"../{found[0]}"
+
+    return re.sub(r"(?<=\]\()(?!https?:|#)[^)\s]+", seen, text)
 
 
 def on_config(config: Any) -> Any:
     config.mdx_configs["pymdownx.superfences"] = {
         "custom_fences": [{"name": "math", "class": "math", "format": fence}],
     }
+    if others := unlisted(config.nav):
+        config.nav.append({"More": others})
     return config
+
+
+def unlisted(nav: Any) -> list[str]:
+    """Pages that no entry of the navigation names: they come last, so that none is lost."""
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    return sorted(pages - set(_named(nav)))
+
+
+def _named(entry: Any) -> Iterator[str]:
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for inner in entry.values() if isinstance(entry, dict) else entry:
+            yield from _named(inner)
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -64,4 +86,5 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 def on_post_build(config: Any) -> None:
     """A page from the disk may fetch no JSON; a script it may load."""
     search = Path(config.site_dir) / "search"
-    (search / "search_index.js").write_text("var __index = " + (search / "search_index.json").read_text("utf-8"), "utf-8")
+    index = (search / "search_index.json").read_text("utf-8")
+    (search / "search_index.js").write_text(f"var __index = {index}", "utf-8")

@@ -31,7 +31,33 @@ def cell(x: float, y: float, w: float, h: float, colour: str, opacity: float = 1
 
 
 WORDS = (0, 0, 1, 1, 1, 0, 2, 2, 1, 1, 0, 2, 2, 2, 1, 0, 0, 2, 1, 1, 0, 0, 0, 1, 1)  # of a 5 × 5 grid of locations
-HEAT = (0.1, 0.2, 0.3, 0.2, 0.1, 0.2, 0.8, 1.0, 0.4, 0.1, 0.2, 0.9, 1.0, 0.6, 0.2, 0.1, 0.4, 0.7, 0.3, 0.1, 0.1, 0.1, 0.2, 0.1, 0.1)
+HEAT = (
+    0.1,
+    0.2,
+    0.3,
+    0.2,
+    0.1,
+    0.2,
+    0.8,
+    1.0,
+    0.4,
+    0.1,
+    0.2,
+    0.9,
+    1.0,
+    0.6,
+    0.2,
+    0.1,
+    0.4,
+    0.7,
+    0.3,
+    0.1,
+    0.1,
+    0.1,
+    0.2,
+    0.1,
+    0.1,
+)
 
 
 def grid(words: bool = False, heat: bool = False) -> Glyph:
@@ -69,7 +95,9 @@ def matrix(colour: str = PLAIN, n: int = 6, *, symmetric: bool = False, diagonal
     def draw(x: float, y: float) -> str:
         s = BOX / n
         shown = [(i, j) for i in range(n) for j in range(n) if not symmetric or j >= i]
-        opacity = {(i, j): 1.0 if i == j else 0.15 if diagonal else 0.35 + 0.5 * ((i * j + i + j) % 4) / 4 for i, j in shown}
+        opacity = {
+            (i, j): 1.0 if i == j else 0.15 if diagonal else 0.35 + 0.5 * ((i * j + i + j) % 4) / 4 for i, j in shown
+        }
         return "".join(cell(x + s * j, y + s * i, s, s, colour, opacity[i, j]) for i, j in shown)
 
     return draw
@@ -99,7 +127,8 @@ def pairs_of_words() -> Glyph:
         s = BOX / 3
         blends = [(COLOURS[i], COLOURS[j], i, j) for i in range(3) for j in range(3)]
         return "".join(
-            cell(x + s * j, y + s * i, s / 2, s, a) + cell(x + s * j + s / 2, y + s * i, s / 2, s, b) for a, b, i, j in blends
+            cell(x + s * j, y + s * i, s / 2, s, a) + cell(x + s * j + s / 2, y + s * i, s / 2, s, b)
+            for a, b, i, j in blends
         )
 
     return draw
@@ -190,6 +219,7 @@ PICTURES: dict[str, list[tuple[Glyph, str] | str]] = {
     "vlat": [WORD, "Vᵀ(x − μ)", (matrix(COLOURS[2], 4), "(x−μ)(x−μ)ᵀ − T̄"), "Σ by word", (by_word("matrix"), "z, N × p²/2")],
     "sta": [WORD, "neighbours", (neighbours(), "y(s) y(s+n)ᵀ"), "Σ by pair", (pairs_of_words(), "z, N² × p²")],
     "ista": [WORD, "own axes Vₖ", (neighbours(), "y(s) y(s+n)ᵀ − T̄"), "Σ by pair", (pairs_of_words(), "z, N² × p²")],
+    "mixed": [(grid(words=True), "x = (h, b)"), "h², JCF(b)", (product(), "squares, products"), SUM, (by_word("vector"), "both, side by side"), "W", (vector(COLOURS[0]), "z")],
     "jcf": [SOFT, "A h, B h", (by_word("matrix", 4), "R projectors U, V"), "mixed by word", (product(), "Uᵀx ∘ Vᵀx"), SUM, (vector(COLOURS[0]), "z")],
 }  # fmt: skip
 """Name → glyphs with their captions, and between them what is done."""

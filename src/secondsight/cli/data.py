@@ -19,7 +19,7 @@ from secondsight.terminal import console, marked, print_json
 if TYPE_CHECKING:
     from secondsight.data.readers.registry import Dataset
     from secondsight.data.statistics import Spread, Stats
-    from secondsight.data.verification import Report
+    from secondsight.data.verification import Verification
 
 app = typer.Typer(no_args_is_help=True, help="List, get, verify and look at datasets, and at the cache of features.")
 
@@ -43,10 +43,13 @@ def list_datasets(
     if as_json:
         print_json(rows)
         return
-    table = Table("name", "what it is", "train", "test", "download", "licence", title="Datasets", title_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    for heading in ("name", "what it is, and its licence", "train", "test", "download"):
+        table.add_column(heading, overflow="fold", no_wrap=heading in ("name", "train", "test"))
     for row in rows:
         parts = [_part(row["parts"].get(part)) for part in ("train", "test")]
-        table.add_row(f"[bold]{row['name']}[/]", marked(row["title"]), *parts, _link(row), marked(row["licence"]))
+        what = f"{marked(row['title'])}\n[dim]{marked(row['licence'])}[/]"
+        table.add_row(f"[bold]{row['name']}[/]", what, *parts, _link(row))
     out = console()
     out.print(table)
     out.print(
@@ -132,7 +135,7 @@ def verify_dataset(
         raise typer.Exit(1)
 
 
-def _show_report(report: Report) -> None:
+def _show_report(report: Verification) -> None:
     out = console()
     parts = ", ".join(f"{name} {count:,}" for name, count in report.parts.items())
     out.print(

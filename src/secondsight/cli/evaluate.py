@@ -17,7 +17,7 @@ from secondsight.errors import ConfigError
 if TYPE_CHECKING:
     from secondsight.data import ImageSet
     from secondsight.evaluate import Evaluation, Items
-    from secondsight.evaluate.held_out import Choice
+    from secondsight.evaluate.held_out import EvaluationSet
     from secondsight.model import Embedder
 
 
@@ -166,7 +166,7 @@ def _model(name: str, weights: str, **changes: object) -> Embedder:
     return model
 
 
-def _choice(model: Embedder, data: str, split: str | None, min_images: int, missing: str) -> Choice:
+def _choice(model: Embedder, data: str, split: str | None, min_images: int, missing: str) -> EvaluationSet:
     from secondsight.evaluate.held_out import doubted, held_out
 
     if split is None or (split == "validation" and model.origin is not None and model.origin.chosen_on):

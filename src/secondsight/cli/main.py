@@ -110,7 +110,7 @@ VERBS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
 
 for _panel, _verbs in VERBS.items():
     for _name, (_verb, _example) in _verbs.items():
-        verb(app, _name, _example, panel=_panel)(_verb)
+        verb(app, _name, _example, panel=_panel, cls=search.Search if _verb is search.search else None)(_verb)
 app.add_typer(data.app, name="data", rich_help_panel="What there is")
 
 

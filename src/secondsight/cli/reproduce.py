@@ -21,7 +21,7 @@ from secondsight.progress import duration
 
 if TYPE_CHECKING:
     from secondsight.reproduce.plan import Run
-    from secondsight.reproduce.runner import Places
+    from secondsight.reproduce.runner import RunPaths
     from secondsight.reproduce.tables import Table
 
 
@@ -53,7 +53,7 @@ def reproduce(
     from secondsight import files
     from secondsight.reproduce import tables
     from secondsight.reproduce.plan import plan
-    from secondsight.reproduce.runner import Places
+    from secondsight.reproduce.runner import RunPaths
 
     chosen = [tables.read(file) for file in _files(name)]
     if page is not None:
@@ -68,7 +68,7 @@ def reproduce(
         return
     (table,) = chosen
     runs = plan(table, folds=_numbers(folds, "--folds"), seeds=_numbers(seeds, "--seeds"), rows=rows)
-    places = Places(data=data, weights=_weights(weights, runs), out=out, work=work, keep_models=keep_models)
+    places = RunPaths(data=data, weights=_weights(weights, runs), out=out, work=work, keep_models=keep_models)
     if dry_run:
         _forecast(table, runs, places)
     else:
@@ -80,7 +80,7 @@ def _files(name: str | None) -> list[Path]:
 
 
 def make(
-    table: Table, runs: list[Run], places: Places, *, limit: int | None = None, minutes: float | None = None
+    table: Table, runs: list[Run], places: RunPaths, *, limit: int | None = None, minutes: float | None = None
 ) -> None:
     """Run what is missing and say how it went; leaves with 130 where a signal stopped it, with 1 where runs failed."""
     from secondsight import files
@@ -128,7 +128,7 @@ def _clock(minutes: float | None) -> Iterator[threading.Event]:
             timer.cancel()
 
 
-def _forecast(table: Table, runs: list[Run], places: Places) -> None:
+def _forecast(table: Table, runs: list[Run], places: RunPaths) -> None:
     from secondsight.reproduce import lines
     from secondsight.reproduce.plan import estimate, todo
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.table import Table
+from typer.core import TyperCommand
 
 from secondsight.cli import options
 from secondsight.cli.runtime import OPTION_HELP, use
@@ -17,6 +18,29 @@ from secondsight.terminal import marked, print_json
 
 if TYPE_CHECKING:
     from secondsight.index import Hits, Index
+
+
+class Search(TyperCommand):
+    """``--why`` may stand without a file name."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, with_reason(args))
+
+
+def with_reason(args: list[str]) -> list[str]:
+    """A bare ``--why`` gets a file name; one that ends in a suffix is taken as it is, and judged later.
+
+    >>> with_reason(["photos.index", "--why", "a.jpg"]), with_reason(["a.jpg", "--why", "b.png"])
+    (['photos.index', '--why', 'why.html', 'a.jpg'], ['a.jpg', '--why', 'b.png'])
+    """
+    out = []
+    for here, following in zip(args, [*args[1:], "-"], strict=True):
+        out.append(here)
+        picture = os.path.exists(following) and not following.lower().endswith((".png", ".html"))
+        bare = following.startswith("-") or following.lower().endswith((".jpg", ".jpeg")) or picture
+        if here == "--why" and bare:
+            out.append("why.html")
+    return out
 
 
 def search(
@@ -38,7 +62,9 @@ def search(
     box: str = typer.Option(
         None, help="Only this part of the query pictures: left,top,right,bottom from 0 to 1, as in 0.2,0.1,0.6,0.7."
     ),
-    why: Path = typer.Option(None, help="Draw why the first hit matches: .png, or .html to move over."),
+    why: Path = typer.Option(
+        None, help="Draw why the first hit matches: .png, or .html to move over; --why alone writes why.html."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
     device: str = typer.Option("cpu", help="Where the model runs."),
     runtime: str = typer.Option("auto", help=OPTION_HELP),
@@ -46,10 +72,12 @@ def search(
 ) -> None:
     """Find the pictures of an index that are most like yours.
 
-    [bold]secondsight search photos.index a.jpg b.jpg -k 10 --where label=heron --sheet out.png[/]
+    [bold]secondsight search photos.index a.jpg --sheet out.png[/] finds ten, and draws them.
+    [bold]secondsight search photos.index a.jpg b.jpg -k 20 --where label=heron[/] finds more, of some only.
+    [bold]secondsight search photos.index a.jpg --box 0.2,0.1,0.6,0.7 --why[/] looks for a part, and draws the reason.
     [bold]secondsight search photos.index --like 17 --like a.jpg --unlike b.jpg[/] gives one answer to several examples.
-    [bold]secondsight search photos.index a.jpg --box 0.2,0.1,0.6,0.7 --why why.html[/] looks for a part of a picture.
 
+    An index made with [bold]--parts 8[/] also finds small things in large pictures, and says where they are.
     Scores are cosines: 1 is the same picture. The probability says what that means in this index (see
     [bold]secondsight info[/]); what is below its cut is no match, and is shown dimmed.
     """
@@ -95,7 +123,8 @@ def search(
     if why is not None and hits.ids[0, 0] >= 0:
         from secondsight.index.regions import why as explained
 
-        explained(found, asked[0], int(hits.ids[0, 0])).save(why)
+        region = None if box is None else box.split(",")
+        explained(found, asked[0], int(hits.ids[0, 0]), region=region).save(why)
         terminal(stderr=True, highlight=False).print(f"why the first hit matches: {marked(why)}", soft_wrap=True)
     if sheet is not None:
         terminal(stderr=True, highlight=False).print(f"contact sheet: {marked(sheet)}", soft_wrap=True)

@@ -31,8 +31,8 @@ def refined(
 ) -> np.ndarray:
     """The query (D,) after examples: vectors (k, D) of images that are what was meant, and of images that are not.
 
-    >>> refined(np.array([1.0, 0.0]), liked=np.array([[0.0, 1.0]]), towards=1.0).round(3).tolist()
-    [0.707, 0.707]
+    >>> refined(np.array([1.0, 0.0]), liked=np.array([[0.0, 1.0]]), towards=1.0).round(3)
+    array([0.707, 0.707], dtype=float32)
     """
     moved = query.astype(np.float64)
     for examples, weight in ((liked, towards), (disliked, -away)):

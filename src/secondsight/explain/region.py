@@ -16,6 +16,7 @@ import torch
 from secondsight.errors import ConfigError, DataError, UnknownName
 from secondsight.explain import algebra
 from secondsight.explain.geometry import checked_box
+from secondsight.model.views import view_masks
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,15 +60,16 @@ def _sum(places: Places, where: Any) -> Tensor:
     return w @ places.required()
 
 
-def _masked(places: Places, where: Any) -> Tensor:
-    """Places that lie in the region by half or more; if none does, the one that does most."""
-    from secondsight.explain.places import view_masks
-
+def inside(places: Places, where: Any) -> Tensor:
+    """(L,) bool: places that lie in the region by half or more; if none does, those that do most."""
     w = torch.from_numpy(weights(places, where)).flatten()
     mask = w >= min(0.5, float(w.max()))
-    if places.mask is not None:
-        mask &= places.mask
-    views = torch.cat(view_masks(mask[None], places.grid, len(places.features))).to(places.features.device)
+    return mask if places.mask is None else mask & places.mask
+
+
+def _masked(places: Places, where: Any) -> Tensor:
+    mask = inside(places, where)
+    views = torch.cat(view_masks(mask[None], places.grid, places.model.views)).to(places.features.device)
     with torch.no_grad():
         return places.model.pool(places.features, views, grid=places.grid).double().mean(0).cpu()
 

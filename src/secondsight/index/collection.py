@@ -18,7 +18,6 @@ from secondsight.index import duplicates, examination, facts, growth, regions, r
 from secondsight.index import engine as engines
 from secondsight.index import parts as parts_room
 from secondsight.index.answer import Searcher
-from secondsight.index.calibration import Calibration
 from secondsight.index.catalogue import FILE, restored, stored
 from secondsight.index.duplicates import Group
 from secondsight.index.examination import Examination
@@ -29,12 +28,12 @@ from secondsight.index.parts import Parts
 from secondsight.index.queries import Query, encoder, vectors_of
 from secondsight.index.scan import Found, Root
 from secondsight.index.store import Change, Record, Store
+from secondsight.index.upkeep import MODEL
+from secondsight.model.calibration import Calibration
 
 if TYPE_CHECKING:
     from secondsight.inference import Exported, Runtime
     from secondsight.model import Embedder
-
-MODEL = "model"
 
 
 class Index:
@@ -204,7 +203,7 @@ class Index:
             name = restored(path)
             place = name if root is None or name is None else bases[root].file(name)
             given = {n: v for (n, _), v in zip(columns, values, strict=True) if v is not None}
-            yield Item(number, place, label, given, width, height, size, name)
+            yield Item(number, place, restored(label), given, width, height, size, name)
 
     def columns(self) -> list[str]:
         """What can be filtered by: the columns that every index has, then the user's own."""
@@ -455,6 +454,13 @@ def create(
     """A new index at ``path`` with a copy of ``model``, so that it goes on working wherever the model goes; filled with
     ``images``. Without a model, ``dim`` says how long the vectors are that ``add_vectors`` will bring.
     ``parts``: vectors a picture; more than 1 find small things in it.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     few = create(f"{folder}/few.index", dim=2)
+    ...     ids = few.add_vectors(np.array([[1.0, 0.0], [0.0, 1.0]]), labels=["east", "north"])
+    ...     few.search(np.array([0.9, 0.1], np.float32), k=1).labels.tolist()
+    [['east']]
     """
     target = Path(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):

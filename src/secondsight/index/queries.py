@@ -98,18 +98,21 @@ def encoder(index: Index) -> Encoder:
     """What ``growth`` embeds files with."""
     runtime.ready(index)
     if index.parts is not None:
-        if index.exported is not None:
-            raise ConfigError(f"{index.path} keeps parts, which need the model itself: leave out --model")
+        if index.exported is not None or index.run is not None:
+            raise ConfigError(
+                f"{index.path} keeps parts, made of the local features that only the model itself gives: leave out "
+                "--model and --runtime"
+            )
         from secondsight.index import part_encoder
 
         return part_encoder.encoder(index, index.parts)
+    if index.exported is not None:
+        return _exported_encoder(index.exported)
     return plain_encoder(index, index.run)
 
 
 def plain_encoder(index: Index, run: Forward | None) -> Encoder:
     """As ``encoder``, without parts; ``run`` in the model's place."""
-    if index.exported is not None:
-        return _exported_encoder(index.exported)
 
     def encode(paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
         from secondsight.embed import embed

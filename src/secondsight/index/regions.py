@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from secondsight.explain import Explanation, Places
     from secondsight.index.collection import Index
 
-FIRST = 50
+FIRST = 100
 """Hits whose links are looked at: the network runs once for each."""
 
 
@@ -47,9 +47,16 @@ def queries(index: Index, query: Any, where: Any) -> Queries:
     return Queries(regions(index, every, where), own)
 
 
-def why(index: Index, query: Any, id: int) -> Explanation:
-    """Why an item matches a query."""
-    return explain.pair(index.model(), places(index, query), places(index, id), device=index.device)
+def why(index: Index, query: Any, id: int, *, region: Any = None) -> Explanation:
+    """Why an item matches a query, or its ``region``; of an item that was found by a part, it explains that part."""
+    asked, item = places(index, query), places(index, id)
+    if region is not None:
+        asked = asked.within(region)
+    if index.parts is not None:
+        best = max(item.parts(index.parts.count - 1), key=lambda part: float(part.vector @ asked.vector))
+        if best.vector @ asked.vector > item.vector @ asked.vector:
+            item = item.only(best.mask)
+    return explain.pair(index.model(), asked, item, device=index.device)
 
 
 def by_links(index: Index, queries: Sequence[Any], hits: Hits, k: int) -> Hits:

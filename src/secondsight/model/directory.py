@@ -1,4 +1,4 @@
-"""A model as a directory: ``config.toml``, ``model.safetensors`` and, where it is known, ``origin.json``.
+"""A model as a directory: ``config.toml``, ``model.safetensors``; where known, ``origin.json``, ``calibration.json``.
 
 A directory may come from a stranger. Nothing in it is executed; its configuration is checked, and what it would build
 is compared with the weight file's header, before any memory is taken; the stored fingerprint is compared after loading.
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from secondsight import files
 from secondsight.errors import ConfigError, DataError, WeightsError, first_line
-from secondsight.model import origin
+from secondsight.model import calibration, origin
 from secondsight.model.config import FORMAT, ModelConfig
 from secondsight.model.embedder import Embedder, digest
 from secondsight.pooling.names import saved_name
@@ -41,6 +41,8 @@ def save(model: Embedder, directory: str | Path) -> None:
         (fresh / CONFIG).write_text(text, encoding="utf-8")
         if model.origin is not None:
             (fresh / ORIGIN).write_text(model.origin.dumps(), encoding="utf-8")
+        if model.calibration is not None:
+            calibration.write(model.calibration, fresh, model.fingerprint())
 
 
 def load(directory: str | Path, *, device: str | torch.device = "cpu") -> Embedder:
@@ -75,6 +77,8 @@ def load(directory: str | Path, *, device: str | torch.device = "cpu") -> Embedd
             "the model again, or train it anew"
         )
     model.origin = origin.read(folder / ORIGIN)
+    if (folder / calibration.FILE).is_file():
+        model.calibration = calibration.read(folder, model.fingerprint())
     return model.to(device).eval()
 
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from secondsight.errors import ConfigError
 from secondsight.explain import Places, from_features
 from secondsight.explain.geometry import Box
-from secondsight.explain.places import view_masks
 from secondsight.model import Embedder, mean
+from secondsight.model.views import view_masks
 from secondsight.serve.shelf import Seen
 
 
@@ -51,7 +51,7 @@ class Kept(Seen):
     @torch.no_grad()
     def vector_of(self, box: Box) -> np.ndarray:
         """(D,) of what lies in the box: ``part(box).vector`` without the contributions of single places."""
-        masks = view_masks(self._inside(box)[None], self.frame.grid, len(self.features))
+        masks = view_masks(self._inside(box)[None], self.frame.grid, self.model.views)
         pooled = [
             self.model.pool(features[None], mask, grid=self.frame.grid)
             for features, mask in zip(self.features, masks, strict=True)

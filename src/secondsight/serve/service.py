@@ -17,10 +17,11 @@ from secondsight.errors import ConfigError, DataError, SecondsightError
 from secondsight.explain.geometry import Box
 from secondsight.index import Index, runtime
 from secondsight.index.filters import Where
-from secondsight.index.hits import Item
+from secondsight.index.hits import Hits, Item
 from secondsight.index.queries import combined
 from secondsight.serve.decoders import Decoders
 from secondsight.serve.limits import Limits
+from secondsight.serve.matcher import Matcher, Question
 from secondsight.serve.network import Network
 from secondsight.serve.requests import Picture, SearchRequest, box_of, where_of
 from secondsight.serve.shelf import WITHOUT_FEATURES, Seen, Shelf, preview
@@ -54,6 +55,7 @@ class Service:
         self.decoders = decoders
         self.shelf = Shelf(limits.kept)
         self.waiting = 0
+        self.matcher = Matcher(index, self.shown, self.missing)
         self._network: Network | None = None
         self._threads = ThreadPoolExecutor(4, "search")
         self._making = threading.Lock()
@@ -168,6 +170,8 @@ class Service:
             name, kept = await self.upload(upload)
         elif asked.query is not None:
             kept = await self.kept(Picture(query=asked.query))
+        if asked.id is not None and not (asked.box or asked.like or asked.unlike or where):
+            return await self.nearest(asked.id, asked.k, start)
         base = None
         if asked.vector is not None:
             base = np.asarray(asked.vector, np.float32)
@@ -175,40 +179,55 @@ class Service:
             base = await self.vector(Picture(id=asked.id, query=name, box=asked.box))
         examples = [[Picture(id=p) if isinstance(p, int) else p for p in group] for group in (asked.like, asked.unlike)]
         liked, unliked = [[await self.vector(p) for p in group] for group in examples]
-        spent["embed"] = 1000 * (time.perf_counter() - start)
+        spent["embed"] = _milliseconds(start)
         own = {id for id in (asked.id, *(p.id for group in examples for p in group)) if id is not None}
-        hits = await self.run(self._search, base, liked, unliked, sorted(own), asked.k, where)
-        spent["all"] = 1000 * (time.perf_counter() - start)
+        query = self.query(base, liked, unliked)
+        k = min(asked.k, max(1, len(self.index)))
+        if where is None:
+            hits = await self.matcher.ask(Question(k, vector=query, out=sorted(own)))
+        else:
+            hits = await self.run(self._filtered, query, k, where, sorted(own))
+        spent["all"] = _milliseconds(start)
         seen = None if kept is None else [round(side, 6) for side in kept.frame.seen]
-        rounded = {key: round(value, 2) for key, value in spent.items()}
-        return hits | {"query": name, "seen": seen, "milliseconds": rounded}
+        return hits | {"query": name, "seen": seen, "milliseconds": spent}
 
-    def _search(
-        self,
-        base: np.ndarray | None,
-        liked: list[np.ndarray],
-        unliked: list[np.ndarray],
-        own: Sequence[int],
-        k: int,
-        where: Where | None,
-    ) -> dict[str, Any]:
+    async def nearest(self, id: int, k: int, start: float) -> dict[str, Any]:
+        """What is most like an item: the shortest way through the server."""
+        k = min(k, max(1, len(self.index)))
+        hits = await self.matcher.ask(Question(k, id=id, out=[id]))
+        return hits | {"query": None, "seen": None, "milliseconds": {"embed": 0.0, "all": _milliseconds(start)}}
+
+    def query(self, base: np.ndarray | None, liked: list[np.ndarray], unliked: list[np.ndarray]) -> np.ndarray:
+        """(D,) of unit length: what is looked for, moved towards the examples and away from the others."""
         from secondsight.index.collection import checked
 
         if base is None:
             empty = np.zeros((0, self.index.dim), np.float32)
-            query = combined(np.array(liked) if liked else empty, np.array(unliked) if unliked else empty)
-        else:
-            query = checked(base.reshape(1, -1), self.index.dim, "query vectors")[0]
-            if liked or unliked:
-                query = explain.refined(
-                    query, np.array(liked) if liked else None, np.array(unliked) if unliked else None
-                )
-        k = min(k, max(1, len(self.index)))
-        hits = self.index.searcher.search(query[None], k, where=where, leave_out=[own])
-        row = hits.row(0)
-        items = self.items([hit["id"] for hit in row])
-        found = [{**hit, **described(items[hit["id"]])} for hit in row if hit["id"] in items]
-        return {"hits": found, "meaning": hits.meaning, "why": hits.why[0] or None}
+            return combined(np.array(liked) if liked else empty, np.array(unliked) if unliked else empty)
+        query = checked(base.reshape(1, -1), self.index.dim, "query vectors")[0]
+        if not liked and not unliked:
+            return query
+        return explain.refined(query, np.array(liked) if liked else None, np.array(unliked) if unliked else None)
+
+    def _filtered(self, query: np.ndarray, k: int, where: Where, out: Sequence[int]) -> dict[str, Any]:
+        return self.shown(self.index.searcher.search(query[None], k, where=where, leave_out=[out]))[0]
+
+    def shown(self, hits: Hits) -> list[dict[str, Any]]:
+        """What is answered to each query, with everything that the catalogue knows about its hits."""
+        rows = [hits.row(query) for query in range(len(hits))]
+        items = self.items(sorted({hit["id"] for row in rows for hit in row}))
+        described_items = {id: described(item) for id, item in items.items()}
+        return [
+            {
+                "hits": [hit | described_items[hit["id"]] for hit in row if hit["id"] in items],
+                "meaning": hits.meaning,
+                "why": hits.why[number] or None,
+            }
+            for number, row in enumerate(rows)
+        ]
+
+    def missing(self, id: int) -> Gone:
+        return Gone(f"there is no item {id}; ids are what a search shows, and are not used again")
 
     async def explain(self, a: Picture, b: Picture, most: int) -> dict[str, Any]:
         """Both pictures, place by place. A part of a picture is explained as what it is: its places alone."""
@@ -233,7 +252,7 @@ class Service:
     def item(self, id: int | None) -> Item:
         found = self.items([int(id or 0)])
         if id not in found:
-            raise Gone(f"there is no item {id}; ids are what a search shows, and are not used again")
+            raise self.missing(id or 0)
         return found[int(id or 0)]
 
     def items(self, ids: Sequence[int]) -> dict[int, Item]:
@@ -259,9 +278,14 @@ class Service:
             raise Gone(f"item {id} cannot be shown: {error.cause}") from error
 
     def close(self) -> None:
+        self.matcher.close()
         if self._network is not None:
             self._network.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _milliseconds(start: float) -> float:
+    return round(1000 * (time.perf_counter() - start), 2)
 
 
 def described(item: Item) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import secrets
 import threading
 from collections import OrderedDict
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import simplejpeg
 from PIL import Image
 
 from secondsight.errors import ConfigError
@@ -80,8 +80,8 @@ class Shelf:
 
 def preview(pixels: np.ndarray) -> bytes:
     """A JPEG of decoded pixels, upright and no larger than a screen needs."""
-    image = Image.fromarray(pixels)
-    image.thumbnail((PREVIEW, PREVIEW))
-    content = io.BytesIO()
-    image.save(content, "JPEG", quality=85)
-    return content.getvalue()
+    if max(pixels.shape) > PREVIEW:
+        image = Image.fromarray(pixels)
+        image.thumbnail((PREVIEW, PREVIEW))
+        pixels = np.asarray(image)
+    return simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), quality=85, colorsubsampling="420")

@@ -39,7 +39,8 @@ def hidden(name: str) -> bool:
 
 def is_image(name: str) -> bool:
     """Whether a visible file is an image by its suffix."""
-    return not hidden(name) and os.path.splitext(name)[1].lower() in SUFFIXES
+    # Of the hidden ones only dot files can have such a suffix. Called for every file of every update: no more calls.
+    return name[name.rfind(".") :].lower() in SUFFIXES and name[0] != "."
 
 
 def list_folder(root: Path) -> Listing:
