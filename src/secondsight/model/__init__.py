@@ -1,7 +1,7 @@
 """The model: ``Embedder`` = backbone + reduction + pooling + normalisation, saved and loaded as one directory.
 
-``__init__.pyi`` lists the public names; each is loaded when first asked for: what a score means (``calibration``) is also
-read where there is no torch.
+``__init__.pyi`` lists the public names; each is loaded when first asked for: what a score means (``calibration``) is
+also read where there is no torch.
 """
 
 import lazy_loader
