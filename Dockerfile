@@ -12,7 +12,8 @@ FROM python:3.11-slim
 COPY --from=build /wheels /wheels
 # What serving needs, and not what training needs: secondsight itself is installed without its dependencies.
 RUN pip install --no-cache-dir numpy pillow onnxruntime faiss-cpu filelock jaxtyping jinja2 lazy_loader pydantic rich \
-      safetensors scipy simplejpeg tomli-w typer xxhash fastapi uvicorn python-multipart prometheus-client \
+      safetensors scipy simplejpeg tomli-w typer xxhash fastapi uvicorn httptools uvloop python-multipart \
+      prometheus-client \
  && pip install --no-cache-dir --no-deps /wheels/*.whl \
  && useradd --system --no-create-home secondsight
 USER secondsight

@@ -15,13 +15,14 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from measure import console, interleaved, table
 from secondsight import embed, inference
@@ -29,6 +30,8 @@ from secondsight.data import open as open_images
 from secondsight.data.imageset import ImageSet
 from secondsight.evaluate import retrieval
 from secondsight.export import export
+from secondsight.inference.exported import session
+from secondsight.inference.graph import translated
 from secondsight.inference.runtimes import keep_int8
 from secondsight.memory import keep_freed
 from secondsight.model import Embedder
@@ -104,6 +107,8 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=400, help="images of --data to use")
     parser.add_argument("--weights", nargs="*", default=[], metavar="BACKBONE=FILE")
     parser.add_argument("--compile", action="store_true", help="torch.compile too: minutes for each network")
+    parser.add_argument("--alone", action="store_true", help="the heads alone, without networks")
+    parser.add_argument("--cpu", action="store_true", help="seconds of the processor, for a busy machine; one thread")
     parser.add_argument("--results", type=Path, help="a JSON line for every figure; those that are there are kept")
     parser.add_argument("--heads", nargs="+", default=["jcf-32-8"], choices=[h for h in HEADS if h != "average"])
     parser.add_argument("--repeats", type=int, default=5)
@@ -111,6 +116,9 @@ def main() -> None:
     arguments = parser.parse_args()
     keep_freed()
     torch.set_num_threads(arguments.threads)
+    if arguments.alone:
+        alone(list(HEADS)[1:])
+        return
     images = None
     if arguments.data:
         images = open_images(arguments.data)
@@ -122,6 +130,41 @@ def main() -> None:
         weights = files.get(backbone, "default" if backbone == "efficientnet-lite0" else None)
         with tempfile.TemporaryDirectory() as folder:
             measure(backbone, weights, names, Path(folder), images, arguments)
+
+
+class Head(nn.Module):
+    """What follows the backbone, alone."""
+
+    def __init__(self, model: Embedder):
+        super().__init__()
+        self.model = model
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.model.normalise(self.model.pool(features))
+
+
+def alone(heads: list[str], *, batch: int = 8, places: int = 81, repeats: int = 15) -> None:
+    """Heads without a network, on one thread of onnxruntime and of torch: seconds of the processor."""
+    torch.manual_seed(0)
+    x = torch.randn(batch, places, 1280).relu()
+    runs: dict[Any, Callable[[], object]] = {}
+    a, b = torch.randn(batch * places, 2048), torch.randn(2048, 1024)
+    runs["the product of soft jcf-32-8", "torch"] = lambda: a @ b
+    for head in heads:
+        model = Embedder.build(backbone="efficientnet-lite0", weights=None, **HEADS[head]).eval()
+        with torch.no_grad():
+            model.fit(x)
+        shapes = ({0: torch.export.Dim("batch", min=1, max=1 << 20)},)
+        proto = translated(Head(model), (x,), shapes, inputs=["x"], outputs=["z"])
+        file = session(proto.SerializeToString(), threads=1)
+        runs[head, "onnx"] = lambda file=file: file.run(None, {"x": x.numpy()})
+        runs[head, "torch"] = lambda model=model: Head(model)(x)
+    with torch.no_grad():
+        seconds = interleaved(runs, repeats=repeats, clock=time.process_time)  # pyright: ignore[reportArgumentType]
+    shown = table(f"Heads alone: {batch} images, {places} places, CPU ms, one thread", "head", "runtime", "ms")
+    for (head, name), spent in seconds.items():  # pyright: ignore[reportGeneralTypeIssues]
+        shown.add_row(head, name, f"{1e3 * spent:.1f}")
+    console.print(shown)
 
 
 def measure(
@@ -146,7 +189,8 @@ def measure(
     for batch in todo:
         pixels = torch.randint(0, 256, (batch, 3, *[built["average"].size] * 2), dtype=torch.uint8)
         variants = {(h, n): lambda run=run, x=pixels: run(x) for h in ready for n, run in ready[h].items()}
-        seconds = interleaved(variants, repeats=arguments.repeats)  # pyright: ignore[reportArgumentType] any key does
+        clock = time.process_time if arguments.cpu else time.perf_counter
+        seconds = interleaved(variants, repeats=arguments.repeats, clock=clock)  # pyright: ignore[reportArgumentType] any key does
         for head in arguments.heads:
             for name in names:
                 mine, bare = seconds[head, name], seconds.get(("average", name))  # pyright: ignore[reportArgumentType, reportCallIssue]

@@ -22,6 +22,7 @@ from secondsight import Embedder, index
 from secondsight.data.loading.transforms import Resize, ResizeCrop
 from secondsight.inference import pictures
 from secondsight.inference.onnx_file import picture_of, write
+from secondsight.serve.server import LOOPBACK
 from train_tiny import Tiny, free_port, write_digits
 
 pytestmark = pytest.mark.usefixtures("traced")
@@ -31,16 +32,23 @@ TOKEN = "0123456789abcdef"
 
 ONLY_THESE = """
 import json, sys
-from importlib.abc import MetaPathFinder
 
 KNOWN = set(sys.stdlib_module_names) | set(json.loads(sys.argv.pop(1)))
 
-class OnlyThese(MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] not in KNOWN and not name.startswith("_sysconfigdata"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+class OnlyThese:
+    "What a finder finds, as if nothing but the known packages were installed."
+    def __init__(self, finder):
+        self.finder = finder
 
-sys.meta_path.insert(0, OnlyThese())
+    def find_spec(self, name, path=None, target=None):
+        first = name.split(".")[0]
+        if first in KNOWN or first.startswith("_sysconfigdata"):
+            return self.finder.find_spec(name, path, target)
+
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+sys.meta_path[:] = [OnlyThese(finder) for finder in sys.meta_path]
 for name in [n for n in sys.modules if n.split(".")[0] not in KNOWN]:
     del sys.modules[name]
 from secondsight.cli.main import main
@@ -188,6 +196,11 @@ def test_another_models_file_is_refused(place):
     code, said = run("search", str(place / "index"), "0", "--model", str(place / "other.onnx"))
     assert code == 2
     assert "vectors of different models cannot be compared" in " ".join(said.split())
+
+
+def test_the_documented_proxy_calls_the_server_by_a_name_it_answers_to():
+    page = (Path(__file__).parents[1] / "docs" / "deploying.md").read_text()
+    assert set(re.findall(r"proxy_set_header Host (\S+);", page)) <= LOOPBACK
 
 
 @pytest.mark.parametrize("transform", [Resize(224), ResizeCrop(224)])

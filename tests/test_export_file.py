@@ -179,3 +179,14 @@ def test_the_command_writes_the_file_and_says_what_it_is(tmp_path):
     assert result.exit_code == 0, result.output
     assert inference.load(tmp_path / "m.onnx").description.pooling == "average"
     assert "least cosine with torch" in result.output
+
+
+def test_a_model_without_its_weights_is_refused_with_the_cure(tmp_path):
+    model = Embedder.build(backbone=Tiny(), pooling="average", dim=8, size=64)
+    model.save(tmp_path / "model")
+    for file in (tmp_path / "model").glob("*.safetensors"):
+        file.unlink()
+    result = CliRunner().invoke(app, ["export", str(tmp_path / "model"), "-o", str(tmp_path / "m.onnx")])
+    assert isinstance(result.exception, SecondsightError)
+    assert "safetensors" in str(result.exception)
+    assert not (tmp_path / "m.onnx").exists()

@@ -1,10 +1,9 @@
-"""The model: ``Embedder`` = backbone + reduction + pooling + normalisation, saved and loaded as one directory."""
+"""The model: ``Embedder`` = backbone + reduction + pooling + normalisation, saved and loaded as one directory.
 
-from secondsight.model.config import ModelConfig
-from secondsight.model.directory import load, open_model, published
-from secondsight.model.embedder import Embedder
-from secondsight.model.origin import Origin
-from secondsight.model.reduction import Reduction
-from secondsight.model.views import VIEWS, mean
+``__init__.pyi`` lists the public names; each is loaded when first asked for: what a score means (``calibration``) is
+also read where there is no torch.
+"""
 
-__all__ = ["VIEWS", "Embedder", "ModelConfig", "Origin", "Reduction", "load", "mean", "open_model", "published"]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,9 @@
+from .config import ModelConfig as ModelConfig
+from .directory import load as load
+from .directory import open_model as open_model
+from .directory import published as published
+from .embedder import Embedder as Embedder
+from .origin import Origin as Origin
+from .reduction import Reduction as Reduction
+from .views import VIEWS as VIEWS
+from .views import mean as mean
