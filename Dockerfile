@@ -2,8 +2,8 @@
 #
 #   secondsight export runs/photos -o photos.onnx
 #   docker build -t secondsight .
-#   docker run -p 8000:8000 -e SECONDSIGHT_TOKEN=… -v "$PWD/photos.index:/index" -v "$PWD/photos.onnx:/model.onnx:ro" \
-#     secondsight
+#   docker run -p 8000:8000 -e SECONDSIGHT_TOKEN=… -v "$PWD/photos.index:/index" -v "$PWD/photos:$PWD/photos:ro" \
+#     -v "$PWD/photos.onnx:/model.onnx:ro" secondsight
 FROM python:3.11-slim AS build
 COPY . /source
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /source
@@ -11,8 +11,8 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels /source
 FROM python:3.11-slim
 COPY --from=build /wheels /wheels
 # What serving needs, and not what training needs: secondsight itself is installed without its dependencies.
-RUN pip install --no-cache-dir numpy pillow onnxruntime faiss-cpu filelock jinja2 lazy_loader pydantic rich safetensors \
-      scipy simplejpeg tomli-w typer fastapi uvicorn python-multipart prometheus-client \
+RUN pip install --no-cache-dir numpy pillow onnxruntime faiss-cpu filelock jaxtyping jinja2 lazy_loader pydantic rich \
+      safetensors scipy simplejpeg tomli-w typer xxhash fastapi uvicorn python-multipart prometheus-client \
  && pip install --no-cache-dir --no-deps /wheels/*.whl \
  && useradd --system --no-create-home secondsight
 USER secondsight

@@ -9,7 +9,7 @@ export ONEDNN_MAX_CPU_ISA := AVX512_CORE_BF16
 # xdist runs one worker a core: more threads inside each would only fight.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONHASHSEED=0
 
-.PHONY: help demo test check fuzz kills format bench hooks clean
+.PHONY: help demo test check docs wheel fuzz kills format bench hooks clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -22,11 +22,13 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@# Beside site-packages: the adapter's tests use them, and a torchvision of another build must not reach anything else.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(VENV)/timm --upgrade timm==1.0.30 torchvision==0.28.0
+	@# A real Milvus server for the contract of engines, where its wheel can be had: 58 MB, Linux only.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(VENV)/milvus --upgrade milvus==2.3.5 2>/dev/null || true
 	@# The page is tested in a real browser where one can be had; elsewhere those tests say why they are skipped.
 	@command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium) >/dev/null 2>&1 || true
 	@touch $@
 
-demo: $(READY) ## Train, evaluate and search on real pictures
+demo: $(READY) ## Index, search, explain, train and judge on real pictures, in less than three minutes
 	@$(BIN)/secondsight demo
 
 test: $(READY) ## All tests
@@ -39,11 +41,23 @@ fuzz: $(READY) ## Try to break it: N=100000 mutations of all kinds
 kills: $(READY) ## Kill training, caching, downloading, embedding and indexing N times each, at moments drawn by chance
 	$(TEST_ENV) KILLS=$(N) $(BIN)/python -m pytest tests/trouble/test_trouble_kills.py tests/test_index_survival.py
 
-check: $(READY) ## Format, lint, types, tests
+check: $(READY) ## Format, lint, types, tests; the documentation is built by the tests, with strict links
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	@$(MAKE) --no-print-directory test
+
+docs: $(READY) ## The documentation: site/index.html, to be opened from the disk
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "site/index.html"
+
+wheel: $(READY) ## dist/: a wheel, tried in a fresh environment without this repository
+	$(BIN)/python -m build --outdir dist .
+	rm -rf build/fresh && $(PYTHON) -m venv build/fresh
+	build/fresh/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	build/fresh/bin/pip install --quiet --disable-pip-version-check -c constraints.txt pyright "$$(ls dist/*.whl)[demo,serve]"
+	cd build && fresh/bin/python -I ../tests/outside/public_names.py && fresh/bin/pyright --project ../tests/outside
+	cd build && fresh/bin/secondsight demo --out fresh/demo
 
 format: $(READY) ## Format and mend what the linter can
 	$(BIN)/ruff format .
@@ -56,4 +70,4 @@ hooks: $(READY) ## Install the pre-commit hooks
 	$(BIN)/pre-commit install
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .ruff_cache .hypothesis build dist site

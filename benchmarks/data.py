@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from measure import console, table, verdict
 from secondsight.data.cache.cached_features import CachedFeatures
-from secondsight.data.cache.store import Store
+from secondsight.data.cache.store import RowStore
 from secondsight.data.loading.batches import BatchLoader
 from secondsight.data.loading.failures import Failures
 from secondsight.data.loading.loader import Loader, Pictures
@@ -183,7 +183,7 @@ def checking(images: Folder, epochs: int, repeats: int) -> dict[str, float]:
     The rows are those of a VGG16 cut before its last block: 28 × 28 × 512 in half precision.
     """
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
-        store, count = Store(Path(folder)), min(len(images), 256)
+        store, count = RowStore(Path(folder)), min(len(images), 256)
         store.create({"network": "benchmark"}, (28 * 28, 512))
         rng, row = np.random.default_rng(0), np.arange(count)
         for start in range(0, count, 32):

@@ -1,71 +1,116 @@
-"""What fitting JCF to the images themselves brings over averaging, without labels and without training.
+"""What fitting to the images themselves brings, without labels and without training, over several kinds of images.
 
-    python benchmarks/fit.py DATA [DATA …] --classes 40 --images 25
+    python benchmarks/fit.py emoji cub200:CUB_200_2011 cars196/train icons:/usr/share/icons --most 1500
 
-Recall@1 of every image among all others, labels used to judge only. The network's features are computed once and pooled
-in every way.
+Recall@1 of every image among all others of its kind, labels used to judge only. The network's features are computed
+once (``--cache``) and pooled in every way; all rows have 512 numbers but the three that are the network's own channels.
+The rivals are simpler sums with the same kind of ending. ``benchmarks/kinds.py`` says which kinds there are.
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from kinds import open_kind
 from measure import console, table
+from secondsight import backbones
 from secondsight.data import ImageSet
-from secondsight.data import open as open_images
-from secondsight.embed import features
+from secondsight.data.cache.feature_cache import FeatureCache, default_directory
+from secondsight.data.loading import transforms
 from secondsight.evaluate import retrieval
-from secondsight.fit import JCF
+from secondsight.fit import IMAGES, JCF, MIXED
 from secondsight.memory import keep_freed
-from secondsight.model import Embedder, published
+from secondsight.model import Embedder
+from secondsight.pooling.feature_samples import Mapped
+
+HEAD = 1280  # channels of the network's last layer; those before it come behind them
+ENDED = {"power": 0.5, "whiten": 0.25}
+
+ROWS: dict[str, dict[str, Any]] = {
+    "average": {"pooling": "average", "dim": HEAD},
+    "average, root, half whitened": {"pooling": "average", "pooling_options": ENDED},
+    "gem 2": {"pooling": "gem-2", "dim": HEAD},
+    "gem 3": {"pooling": "gem-3", "dim": HEAD},
+    "gem 2, half whitened": {"pooling": "gem-2", "pooling_options": {"whiten": 0.25}},
+    "gem 3, half whitened": {"pooling": "gem-3", "pooling_options": {"whiten": 0.25}},
+    "gem 3, whitened": {"pooling": "gem-3", "pooling_options": {"whiten": 0.5}},
+    "jcf": {"pooling": "jcf", **JCF},
+    "jcf-32-8": {"pooling": "jcf-32-8", **JCF},
+    "jcf-32": {"pooling": "jcf-32", **JCF},
+    "mixed": {"pooling": "mixed", **MIXED},
+    "mixed-32-8": {"pooling": "mixed-32-8", **MIXED},
+}
+"""Name → keywords of ``Embedder.build``."""
 
 
-def sample(images: ImageSet, classes: int, each: int) -> ImageSet:
-    """The last ``classes`` classes, ``each`` images of each."""
-    chosen = images.select_classes(images.classes[-classes:])
-    labels = chosen.require_labels()
-    return chosen.subset(np.concatenate([np.flatnonzero(labels == c)[:each] for c in range(len(chosen.classes))]))
+def sample(images: ImageSet, most: int) -> ImageSet:
+    """The last classes, 30 images of each at the most, that have ``most`` images together."""
+    labels = images.require_labels()
+    chosen: list[int] = []
+    for number in reversed(range(len(images.classes))):
+        chosen += list(np.flatnonzero(labels == number)[:30])
+        if len(chosen) >= most:
+            break
+    return images.subset(np.sort(chosen))
 
 
-@torch.no_grad()
+def local_features(images: ImageSet, size: int, cache: Path) -> tuple[Tensor, Tensor]:
+    """(n, L, 1600) in half precision, and the labels of the images."""
+    network = backbones.build("efficientnet-lite0", freeze="blocks6", head="both").eval()
+    store = FeatureCache(cache, say=console.print)
+    key = {"network": network.prefix_name, "prefix": network.prefix_fingerprint()}
+    found = store.features(images, network.frozen_part, transform=transforms.build("resize-crop", size), key=key)
+    labels = torch.from_numpy(np.asarray(images.require_labels()))
+    stored = torch.from_numpy(found[np.arange(len(images))])
+    return torch.cat([network.live_part(some).half() for some in stored.split(64)]), labels
+
+
+def recall(local: Tensor, labels: Tensor, row: dict[str, Any], count: int) -> float:
+    """R@1 of one way to pool, fitted to ``count`` of the images."""
+    torch.manual_seed(0)
+    local = local if row["pooling"].startswith("mixed") else local[..., :HEAD]
+    model = Embedder.build(**{"backbone_options": {}, "reduce": 256, "dim": 512} | row).eval()
+    chosen = np.unique(np.linspace(0, len(local) - 1, min(count, len(local))).round().astype(int))
+    model.fit(Mapped(local[chosen].split(64), Tensor.float))
+    z = torch.cat([model.normalise(model.pool(some.float())) for some in local.split(64)])
+    return 100 * retrieval(z.numpy(), labels.numpy(), bootstrap=0).recall[1]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="*", help="folders with one subfolder per class, tables, or NAME:PATH")
-    parser.add_argument("--classes", type=int, default=40)
-    parser.add_argument("--images", type=int, default=25, help="of each class")
-    parser.add_argument("--counts", type=int, nargs="*", default=[64, 256, 1024], help="images to fit to")
+    parser.add_argument("data", nargs="*", help="emoji, icons:FOLDER, stamps:FOLDER, folders of classes, NAME:PATH")
+    parser.add_argument("--most", type=int, default=1500, help="images of a kind")
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--counts", type=int, nargs="*", default=[IMAGES], help="images to fit to")
+    parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=list(ROWS))
+    parser.add_argument("--cache", type=Path, default=default_directory(), help="where features are kept")
     options = parser.parse_args()
     if not options.data:
         console.print("needs labelled images to judge on, see --help")
         return
     keep_freed()
-    rows = table("Recall@1 in %", "", "images", "average", *(f"jcf-32-8 fitted to {n}" for n in options.counts))
-    for spec in options.data:
-        images = sample(open_images(spec), options.classes, options.images)
-        average = published("efficientnet-lite0")
-        found = [f.half() for f in features(average, images, count=len(images))]
-        grid, local = average.backbone.grid(average.size, average.size), torch.cat(found)
-        assert len(local) == len(images), "some images cannot be read"
-        labels = np.asarray(images.require_labels())
+    torch.set_grad_enabled(False)
+    kinds = {spec: sample(open_kind(spec), options.most) for spec in options.data}
+    known = {spec: local_features(images, options.size, options.cache) for spec, images in kinds.items()}
+    show(known, options.rows, options.counts)
 
-        def judged(model: Embedder, local=local, grid=grid, labels=labels) -> str:
-            z = torch.cat([model.normalise(model.pool(part.float(), grid=grid)) for part in local.split(64)])
-            return f"{100 * retrieval(z.numpy(), labels, bootstrap=0).recall[1]:.1f}"
 
-        figures = [judged(average)]
-        for count in options.counts:
-            torch.manual_seed(0)
-            model = Embedder.build(
-                backbone="efficientnet-lite0", pooling="jcf-32-8", transform="resize-crop", **JCF
-            ).eval()
-            chosen = np.unique(np.linspace(0, len(local) - 1, min(count, len(local))).round().astype(int))
-            model.fit([part.float() for part in local[chosen].split(32)], grid=grid)
-            figures.append(judged(model))
-        rows.add_row(spec, f"{len(images):,}", *figures)
-    console.print(rows)
+def show(known: dict[str, Any], rows: list[str], counts: list[int]) -> None:
+    shown = table("Recall@1 in %", "", *(f"{spec} ({len(found[1]):,})" for spec, found in known.items()), "mean")
+    for count in counts:
+        for name in rows:
+            figures = [recall(*found, ROWS[name], count) for found in known.values()]
+            cells = [f"{figure:.1f}" for figure in [*figures, sum(figures) / len(figures)]]
+            label = name if len(counts) == 1 else f"{name}, fitted to {count:,}"
+            console.print(label, *cells)  # a row at a time: the next may take long
+            shown.add_row(label, *cells)
+    console.print(shown)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,10 @@
     python benchmarks/inference.py                                   # lite0 and vit, batches of 1 and 8
     python benchmarks/inference.py --backbones efficientnet-lite0 resnet50 vgg16 vit --batches 1 8 64 --compile
     python benchmarks/inference.py --data cub200:CUB_200_2011        # 8 bits too, and Recall@1 of every runtime
+    python benchmarks/inference.py --results inference.jsonl …       # what stands there is not measured again
 
 All runtimes of a network take turns in one run, so read ratios: `to torch` is the speed beside eager torch with the
-same head, `head` the time that jcf-32-8 adds to the same network with its features averaged, in the same runtime.
+same head, `head` the time that the head adds to the same network with its features averaged, in the same runtime.
 Weights are random unless a file is given, `--weights resnet50=FILE`; EfficientNet-Lite0 has its package's.
 """
 
@@ -50,6 +51,11 @@ HEADS: dict[str, dict[str, Any]] = {
         "norm_exponent": 0.0,
         "pooling_options": {"start": "saliency", "power": 0.5, "whiten": 0.125},
     },
+    "jcf-32-8, top-1": {
+        "pooling": "jcf-32-8",
+        "norm_exponent": 0.0,
+        "pooling_options": {"start": "saliency", "power": 0.5, "whiten": 0.125, "assign": "top-1"},
+    },
 }
 
 
@@ -79,7 +85,8 @@ def runtimes(model: Embedder, names: list[str], folder: Path, images: ImageSet |
     if "onnx-int8" in names and images is not None:
         export(model, folder / "int8.onnx", precision="int8", images=images, fixed_size=True)
         keep_int8(model, folder / "int8.onnx", beside=folder)
-    return {name: inference.runtime(model, name, beside=folder) for name in names}
+    there = [name for name in names if name != "onnx-int8" or images is not None]
+    return {name: inference.runtime(model, name, beside=folder) for name in there}
 
 
 def recall(model: Embedder, run: Callable[[Tensor], Tensor], images: ImageSet) -> float:
@@ -97,6 +104,8 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=400, help="images of --data to use")
     parser.add_argument("--weights", nargs="*", default=[], metavar="BACKBONE=FILE")
     parser.add_argument("--compile", action="store_true", help="torch.compile too: minutes for each network")
+    parser.add_argument("--results", type=Path, help="a JSON line for every figure; those that are there are kept")
+    parser.add_argument("--heads", nargs="+", default=["jcf-32-8"], choices=[h for h in HEADS if h != "average"])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
@@ -119,30 +128,65 @@ def measure(
     backbone: str, weights: str | None, names: list[str], folder: Path, images: ImageSet | None, arguments: Any
 ) -> None:
     """One network: a table of batches and runtimes, and one of recalls."""
+    known = _known(arguments.results)
+    size = arguments.size or 0
+    todo = [b for b in arguments.batches if not all(_key(backbone, size, h, b) in known for h in arguments.heads)]
+    if not todo:
+        console.print(f"{backbone}: measured before, see {arguments.results}")
+        return
     built, ready = {}, {}
-    for head in HEADS:
+    for head in ("average", *arguments.heads):
         (folder / head).mkdir()
         built[head] = build(backbone, head, arguments.size, weights, images)
-        ready[head] = runtimes(built[head], names, folder / head, images)
+        ready[head] = runtimes(built[head], names, folder / head, images if head != "average" else None)
     speeds = table(
-        f"{backbone}, {built['average'].size} pixels, jcf-32-8", "batch", "runtime", "images/s", "to torch", "head"
+        f"{backbone}, {built['average'].size} pixels, {arguments.threads} threads",
+        *("head", "batch", "runtime", "images/s", "to torch", "adds"),
     )
-    for batch in arguments.batches:
-        size = built["average"].size
-        pixels = torch.randint(0, 256, (batch, 3, size, size), dtype=torch.uint8)
-        variants = {(head, name): lambda h=head, n=name, x=pixels: ready[h][n](x) for head in HEADS for name in names}
+    for batch in todo:
+        pixels = torch.randint(0, 256, (batch, 3, *[built["average"].size] * 2), dtype=torch.uint8)
+        variants = {(h, n): lambda run=run, x=pixels: run(x) for h in ready for n, run in ready[h].items()}
         seconds = interleaved(variants, repeats=arguments.repeats)  # pyright: ignore[reportArgumentType] any key does
-        for name in names:
-            with_head, bare = seconds["jcf-32-8", name], seconds["average", name]  # pyright: ignore[reportArgumentType]
-            eager = seconds["jcf-32-8", "torch"]  # pyright: ignore[reportArgumentType]
-            figures = f"{batch / with_head:.1f}", f"{eager / with_head:.2f}×", f"{with_head / bare - 1:+.1%}"
-            speeds.add_row(str(batch), name, *figures)
+        for head in arguments.heads:
+            for name in names:
+                mine, bare = seconds[head, name], seconds.get(("average", name))  # pyright: ignore[reportArgumentType, reportCallIssue]
+                eager = seconds[head, "torch"]  # pyright: ignore[reportArgumentType]
+                adds = None if bare is None else mine / bare - 1
+                shown = "" if adds is None else f"{adds:+.1%}"
+                speeds.add_row(head, str(batch), name, f"{batch / mine:.1f}", f"{eager / mine:.2f}×", shown)
+                line = {"runtime": name, "images/s": batch / mine, "to torch": eager / mine, "adds": adds}
+                _keep(arguments.results, {**_key_words(backbone, size, head, batch), **line})
     console.print(speeds)
     if images is not None and images.labels is not None:
-        recalls = table(f"{backbone}: Recall@1 among {len(images)} images", "runtime", "R@1")
-        for name, run in ready["jcf-32-8"].items():
-            recalls.add_row(name, f"{recall(built['jcf-32-8'], run, images):.2%}")
+        recalls = table(f"{backbone}: Recall@1 among {len(images)} images", "head", "runtime", "R@1")
+        for head in arguments.heads:
+            for name, run in ready[head].items():
+                found = recall(built[head], run, images)
+                recalls.add_row(head, name, f"{found:.2%}")
+                _keep(arguments.results, {"backbone": backbone, "head": head, "runtime": name, "recall@1": found})
         console.print(recalls)
+
+
+def _key_words(backbone: str, size: int, head: str, batch: int) -> dict[str, Any]:
+    return {"backbone": backbone, "size": size, "head": head, "batch": batch}
+
+
+def _key(backbone: str, size: int, head: str, batch: int) -> str:
+    return json.dumps(_key_words(backbone, size, head, batch))
+
+
+def _known(path: Path | None) -> set[str]:
+    """The networks, heads and batches that were measured before."""
+    if path is None or not path.exists():
+        return set()
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return {_key(row["backbone"], row["size"], row["head"], row["batch"]) for row in rows if "batch" in row}
+
+
+def _keep(path: Path | None, row: dict[str, Any]) -> None:
+    if path is not None:
+        with path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
 
 
 if __name__ == "__main__":

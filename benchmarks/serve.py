@@ -2,16 +2,19 @@
 
     python benchmarks/serve.py                    # 100,000 vectors by id; pictures against the bare model
     python benchmarks/serve.py --items 10000 --seconds 5
+    python benchmarks/serve.py --minutes 10       # and whether memory stays what it is
 
-``by id``: clients ask one after the other, several at once. ``pictures``: 16 clients upload JPEGs; beside it, in turns,
-the bare model on batches of 16 decoded pictures, on as many threads as the server has. Half load: the same clients wait
-between requests, so that the server works half of the time.
+``by id``, ``by vector``: 16 connections, each asks again as soon as it is answered. ``pictures``: 16 connections upload
+JPEGs; beside it, in turns, the bare model on batches of 16 pictures, on as many threads as the server has. Half load:
+the same, with pauses that halve the rate. Where a millisecond goes: each step of one request alone, in this process.
 """
 
 from __future__ import annotations
 
 import argparse
+import http.client
 import io
+import json
 import os
 import socket
 import statistics
@@ -23,20 +26,23 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-import httpx
 import numpy as np
 import torch
 from PIL import Image
 
 from measure import console, table, verdict
 from secondsight import index
-from secondsight.model import published
+from secondsight.model import Embedder, published
+
+CLIENTS = 16
+CLIP_RETRIEVAL = 20  # queries/s, at 50 ms: what its README says
 
 
 @contextmanager
-def served(path: Path) -> Iterator[tuple[str, int]]:
-    """The server in a process of its own: its address and its number."""
+def served(path: Path) -> Iterator[tuple[int, int]]:
+    """The server in a process of its own: its port and its number."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -48,26 +54,46 @@ def served(path: Path) -> Iterator[tuple[str, int]]:
     try:
         assert process.stdout is not None
         process.stdout.readline()
-        yield f"http://127.0.0.1:{port}", process.pid
+        yield port, process.pid
     finally:
         process.terminate()
         process.wait()
 
 
-def load(ask: Callable[[httpx.Client, int], None], address: str, *, clients: int, seconds: float, pause: float = 0.0):
-    """Seconds of every request, from ``clients`` threads that ask for ``seconds``."""
+Asked = tuple[bytes, dict[str, str]]
+
+
+def posted(body: dict[str, Any]) -> Asked:
+    return json.dumps(body).encode(), {"content-type": "application/json"}
+
+
+def uploaded(picture: bytes) -> Asked:
+    parts = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.jpg"\r\n\r\n' + picture
+    fields = b'\r\n--x\r\nContent-Disposition: form-data; name="k"\r\n\r\n5\r\n--x--\r\n'
+    return parts + fields, {"content-type": "multipart/form-data; boundary=x"}
+
+
+def load(
+    asked: Callable[[int], Asked], port: int, *, seconds: float, clients: int = CLIENTS, pause: float = 0.0
+) -> list[float]:
+    """Seconds of every request, from ``clients`` connections that ask for ``seconds``."""
     taken: list[float] = []
     stop = time.perf_counter() + seconds
 
     def client(number: int) -> None:
-        with httpx.Client(base_url=address, timeout=60) as http:
-            turn = number
-            while time.perf_counter() < stop:
-                start = time.perf_counter()
-                ask(http, turn)
-                taken.append(time.perf_counter() - start)
-                turn += clients
-                time.sleep(pause)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        turn = number
+        while time.perf_counter() < stop:
+            body, headers = asked(turn)
+            start = time.perf_counter()
+            connection.request("POST", "/api/search", body, headers)
+            answer = connection.getresponse()
+            content = answer.read()
+            if answer.status != 200:
+                raise RuntimeError(content.decode())
+            taken.append(time.perf_counter() - start)
+            turn += clients
+            time.sleep(pause)
 
     threads = [threading.Thread(target=client, args=(n,)) for n in range(clients)]
     for thread in threads:
@@ -88,98 +114,164 @@ def row(out, name: str, taken: list[float], seconds: float, note: str = "") -> N
     out.add_row(name, f"{len(taken) / seconds:.0f}", f"{1e3 * statistics.median(taken):.1f}", f"{1e3 * p99:.1f}", note)
 
 
-def by_id(folder: Path, items: int, seconds: float, out) -> None:
+def vectors(folder: Path, items: int) -> index.Index:
+    """Clusters, as pictures make them."""
     rng = np.random.default_rng(0)
     made = index.create(folder / "many.index", dim=512)
+    centres = rng.normal(size=(2000, 512)).astype(np.float32)
     for start in range(0, items, 20_000):
-        made.add_vectors(rng.normal(size=(min(20_000, items - start), 512)).astype(np.float32))
+        n = min(20_000, items - start)
+        noise = rng.normal(size=(n, 512), scale=0.8).astype(np.float32)
+        made.add_vectors(centres[rng.integers(0, len(centres), n)] + noise)
     made.build()
-    body = {"vector": made.vector(5).tolist(), "k": 10}
+    return made
 
-    def ids(http: httpx.Client, turn: int) -> None:
-        http.post("/api/search", json={"id": turn % items, "k": 10}).raise_for_status()
 
-    def vectors(http: httpx.Client, turn: int) -> None:
-        http.post("/api/search", json=body).raise_for_status()
-
-    with served(made.path) as (address, pid):
-        load(ids, address, clients=2, seconds=1)
-        before = memory(pid)
-        for name, ask in (("by id", ids), ("by vector", vectors)):
-            taken = load(ask, address, clients=4, seconds=seconds)
+def questions(made: index.Index, seconds: float, out) -> None:
+    items, dense = len(made), [posted({"vector": v.tolist(), "k": 10}) for v in made.vectors(range(64))]
+    kinds: dict[str, Callable[[int], Asked]] = {
+        "by id": lambda turn: posted({"id": turn % items, "k": 10}),
+        "by vector": lambda turn: dense[turn % 64],
+    }
+    structure = made.info()["engine"]["structure"]
+    with served(made.path) as (port, _):
+        load(kinds["by id"], port, seconds=2)
+        for name, asked in kinds.items():
+            taken = load(asked, port, seconds=seconds)
             rate = len(taken) / seconds
-            row(
-                out,
-                f"{name}, {items:,} items, {made.info()['engine']['structure']}",
-                taken,
-                seconds,
-                verdict(rate, 500, at_least=True, unit="/s"),
-            )
-            half = load(ask, address, clients=4, seconds=seconds, pause=4 / rate)
+            note = f"{verdict(rate, 500, at_least=True, unit='/s')}; {rate / CLIP_RETRIEVAL:.0f}× clip-retrieval's"
+            row(out, f"{name}, {items:,} items, {structure}", taken, seconds, note)
+            half = load(asked, port, seconds=seconds, pause=CLIENTS / rate)
             row(out, f"{name}, half load", half, seconds)
-        out.add_row("memory", "", "", "", f"{memory(pid) / before:.2f} of what it was after a second")
+        row(out, "by id, one connection", load(kinds["by id"], port, seconds=seconds / 2, clients=1), seconds / 2)
 
 
-def pictures(folder: Path, seconds: float, out) -> None:
+def photos(folder: Path) -> list[bytes]:
     rng = np.random.default_rng(0)
-    files = []
+    found = []
+    (folder / "photos").mkdir()
     for i in range(32):
         coarse = rng.integers(0, 256, (12, 16, 3), dtype=np.uint8)
         content = io.BytesIO()
         Image.fromarray(coarse).resize((500, 375), Image.Resampling.BICUBIC).save(content, "JPEG", quality=90)
-        place = folder / "photos" / f"{i}.jpg"
-        place.parent.mkdir(exist_ok=True)
-        place.write_bytes(content.getvalue())
-        files.append(content.getvalue())
-    model = published("efficientnet-lite0", weights="random").eval()
-    made = index.create(folder / "photos.index", model, str(folder / "photos"))
+        (folder / "photos" / f"{i}.jpg").write_bytes(content.getvalue())
+        found.append(content.getvalue())
+    return found
+
+
+def bare(model: Embedder, seconds: float) -> float:
+    """Pictures a second of the model alone."""
     batch = torch.randint(0, 256, (16, 3, model.size, model.size), dtype=torch.uint8)
     batch = batch.contiguous(memory_format=torch.channels_last)  # as decoded pictures are
+    start, count = time.perf_counter(), 0
+    with torch.no_grad():
+        while time.perf_counter() < start + seconds:
+            model(batch)
+            count += 16
+    return count / (time.perf_counter() - start)
 
-    def bare() -> float:
-        start, count = time.perf_counter(), 0
-        with torch.no_grad():
-            while time.perf_counter() < start + seconds:
-                model(batch)
-                count += 16
-        return count / (time.perf_counter() - start)
 
-    def ask(http: httpx.Client, turn: int) -> None:
-        http.post("/api/search", files={"file": files[turn % 32]}, data={"k": "5"}).raise_for_status()
-
-    def boxes(http: httpx.Client, turn: int) -> None:
-        left = 0.1 + 0.01 * (turn % 30)
-        body = {"id": turn % 32, "box": [left, 0.2, left + 0.4, 0.7], "k": 5}
-        http.post("/api/search", json=body).raise_for_status()
-
-    with served(made.path) as (address, pid):
-        load(ask, address, clients=16, seconds=2 * seconds)  # fills what is kept
-        before, ratios, rates, taken = memory(pid), [], [], []
+def pictures(made: index.Index, files: list[bytes], seconds: float, minutes: float, out) -> None:
+    model, asked = made.model(), [uploaded(file) for file in files]
+    with served(made.path) as (port, pid):
+        load(lambda turn: asked[turn % 32], port, seconds=2 * seconds)  # fills what is kept
+        before, ratios, rates, rounds = memory(pid), [], [], []
         for _ in range(3):
-            alone = bare()
-            taken = load(ask, address, clients=16, seconds=seconds)
+            alone = bare(model, seconds)
+            rounds.append(load(lambda turn: asked[turn % 32], port, seconds=seconds))
             rates.append(alone)
-            ratios.append(len(taken) / seconds / alone)
+            ratios.append(len(rounds[-1]) / seconds / alone)
         share = verdict(statistics.median(ratios), 0.85, at_least=True)
         note = f"{share} of the bare model's {statistics.median(rates):.0f}/s"
-        row(out, "pictures, 16 clients", taken, seconds, note)
-        load(boxes, address, clients=1, seconds=2)
-        row(out, "a box on a kept picture", load(boxes, address, clients=1, seconds=seconds), seconds)
-        out.add_row("memory", "", "", "", f"{memory(pid) / before:.2f} of what it was after the first load")
+        row(out, "pictures", [one for taken in rounds for one in taken], 3 * seconds, note)
+        pause = CLIENTS / (len(rounds[-1]) / seconds)
+        row(out, "pictures, half load", load(lambda t: asked[t % 32], port, seconds=seconds, pause=pause), seconds)
+        load(lambda turn: asked[turn % 32], port, seconds=60 * minutes)
+        note = verdict(memory(pid) / before, 1.1, at_least=False)
+        out.add_row(f"memory after {minutes:g} more minutes", "", "", "", f"{note} of what it was when full")
+
+
+def boxes(made: index.Index, files: list[bytes], seconds: float, out) -> None:
+    """Boxes on one upload, searched among the items of ``made``."""
+    with served(made.path) as (port, _):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        body, headers = uploaded(files[0])
+        connection.request("POST", "/api/search", body, headers)
+        name = json.loads(connection.getresponse().read())["query"]
+
+        def box(turn: int) -> Asked:
+            left = 0.1 + 0.01 * (turn % 30)
+            return posted({"query": name, "box": [left, 0.2, left + 0.4, 0.7], "k": 20})
+
+        load(box, port, seconds=1, clients=1)
+        taken = load(box, port, seconds=seconds, clients=1)
+        note = verdict(1e3 * statistics.median(taken), 20, at_least=False, unit=" ms")
+        row(out, f"a box, {len(made):,} items", taken, seconds, note)
+
+
+def milliseconds(made: index.Index, files: list[bytes], out) -> None:
+    """Each step of a request alone."""
+    from fastapi.responses import JSONResponse
+
+    from secondsight.serve.decoders import Decoders
+    from secondsight.serve.limits import Limits
+    from secondsight.serve.requests import SearchRequest
+    from secondsight.serve.service import Service
+
+    decoders = Decoders(Limits())
+    service = Service(made, decoders, Limits())
+    network = service.network()
+    pixels = decoders.pixels(files[0], network.model.transform.target, "a").result()
+    queries = made.vectors(range(16))
+    hits = made.searcher.search(queries[:1], 10)
+    (answer,) = service.shown(hits)
+    steps: dict[str, Callable[[], Any]] = {
+        "reading the request": lambda: SearchRequest.model_validate(json.loads(b'{"id": 3, "k": 10}')),
+        "search, one question": lambda: made.searcher.search(queries[:1], 10),
+        "search, each of 16 together": lambda: made.searcher.search(queries, 10),
+        "what is known about 10 hits": lambda: service.shown(hits),
+        "writing the answer": lambda: JSONResponse(answer),
+        "a picture: decoding, in its process": lambda: decoders.pixels(files[0], 224, "a").result(),
+        "a picture: network, alone": lambda: network.run([pixels], ["a"]),
+        "a picture: network, each of 16": lambda: network.run([pixels] * 16, ["a"] * 16),
+    }
+    for name, step in steps.items():
+        share = 16 if "16" in name else 1
+        step()
+        taken = []
+        for _ in range(20):
+            start = time.perf_counter()
+            step()
+            taken.append(time.perf_counter() - start)
+        out.add_row(name, f"{1e3 * statistics.median(taken) / share:.2f}")
+    service.close()
+    decoders.close()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each load")
+    parser.add_argument("--minutes", type=float, default=0.0, help="of uploads, to see whether memory grows")
     options = parser.parse_args()
-    out = table(
-        f"Serving, {os.environ.get('OMP_NUM_THREADS', 'all')} threads", "load", "requests/s", "p50 ms", "p99 ms", ""
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        by_id(Path(folder), options.items, options.seconds, out)
-        pictures(Path(folder), options.seconds, out)
+    threads = os.environ.get("OMP_NUM_THREADS", "all")
+    out = table(f"Serving, {threads} threads", "load", "requests/s", "p50 ms", "p99 ms", "")
+    spent = table("Where the milliseconds go", "step", "ms")
+    with tempfile.TemporaryDirectory() as name:
+        folder, files = Path(name), photos(Path(name))
+        questions(vectors(folder, options.items), options.seconds, out)
+        model = published("efficientnet-lite0", weights="random").eval()
+        small = index.create(folder / "photos.index", model, str(folder / "photos"))
+        pictures(small, files, options.seconds, options.minutes, out)
+        rng = np.random.default_rng(1)
+        while len(small) < options.items:
+            n = min(20_000, options.items - len(small))
+            small.add_vectors(rng.normal(size=(n, model.dim)).astype(np.float32))
+        small.build()
+        boxes(small, files, options.seconds, out)
+        milliseconds(small, files, spent)
     console.print(out)
+    console.print(spent)
 
 
 if __name__ == "__main__":

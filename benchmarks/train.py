@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 
 from measure import console, in_fresh_process, table, verdict
-from secondsight import backbones
+from secondsight import backbones, shipped
 from secondsight.memory import keep_freed
 from secondsight.train import recipe_file
 from secondsight.train.assembly import Parts, assemble, make_fabric
@@ -124,6 +124,40 @@ def cache_gain(pictures: Path, options: argparse.Namespace, place: Path) -> None
     console.print(shown)
 
 
+def frozen_speed(pictures: Path, place: Path, *, epochs: int = 6) -> None:
+    """``quick-frozen``: JCF's ends, with what does not learn summed up once and without, beside averaging."""
+    shown = table(f"{epochs} epochs on frozen features", "", "summing s", "epochs s", "images/s", "× average")
+    variants = (("average", "average", True), ("jcf-32-8", "jcf-32-8", True), ("without kept sums", "jcf-32-8", False))
+    spent = {}
+    for name, pooling, keep in variants:
+        words = [f"data.path={pictures}", f"data.cache_dir={pictures.parent / 'cache'}", "validation.share=0.0"]
+        wanted = recipe_file.read(shipped.find("quick-frozen"), [*words, "train.fit_images=512", *_pooled(pooling)])
+        parts = assemble(wanted, make_fabric(wanted), fit=True, say=lambda words: None)
+        loop = Loop(parts, RunDirectory(place), Display(enabled=False))
+        parts.network.train()
+        started = time.perf_counter()
+        if keep:
+            loop.keep_sums()
+        summing = time.perf_counter() - started
+        for epoch in range(epochs):
+            loop.turn_to(epoch, 0)
+            for batch in loop.loader:
+                loop.step(batch, epoch)
+        spent[name] = time.perf_counter() - started
+        seen = epochs * len(parts.sampler) * wanted.batch
+        figures = f"{summing:.2f}", f"{spent[name]:.2f}", f"{seen / spent[name]:,.0f}"
+        ratio = spent[name] / spent["average"]
+        shown.add_row(name, *figures, verdict(ratio, 2.0, at_least=False) if keep else f"{ratio:.1f}")
+    console.print(shown)
+
+
+def _pooled(name: str) -> list[str]:
+    return [
+        f"model.pooling={name}",
+        *(["model.pooling_options={}", "optimizer.head_lr=1e-3"] if name == "average" else []),
+    ]
+
+
 def memory_gain(options: argparse.Namespace) -> None:
     """The bare step in a process that keeps freed memory, and in one that returns it; see ``secondsight.memory``."""
     words = ("--bare", "--backbone", options.backbone, "--batch", str(options.batch))
@@ -157,6 +191,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bare", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--quick", action="store_true", help="a smaller batch and fewer repeats")
+    parser.add_argument("--frozen", action="store_true", help="quick-frozen alone: JCF's ends against averaging")
     parser.add_argument("--backbone", default="resnet50")
     parser.add_argument("--freeze", default="conv4", help="for the cache")
     parser.add_argument("--batch", type=int, default=32)
@@ -168,6 +203,11 @@ def main() -> None:
     keep_freed()  # as the command line does; both sides of every ratio gain by it
     if options.bare:
         print(json.dumps(bare(options)))
+        return
+    if options.frozen:
+        with tempfile.TemporaryDirectory() as folder:
+            pictures = write_pictures(Path(folder) / "pictures", classes=16, images=16 if options.quick else 64)
+            frozen_speed(pictures, Path(folder))
         return
     memory_gain(options)
     with tempfile.TemporaryDirectory() as folder:

@@ -11,7 +11,8 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 import jaxtyping
 from jaxtyping import install_import_hook
 
-install_import_hook(["secondsight.functional", "secondsight.pooling", "secondsight.losses"], "beartype.beartype")
+CHECKED = ["functional", "pooling", "losses", "model"]
+install_import_hook([f"secondsight.{room}" for room in CHECKED], "beartype.beartype")
 
 import pytest
 import torch

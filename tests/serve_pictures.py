@@ -20,10 +20,10 @@ from secondsight import Embedder, index
 SIZE = 96
 
 
-def serve_model(pooling: str = "jcf-4") -> Embedder:
+def serve_model(pooling: str = "jcf-4", size: int = SIZE) -> Embedder:
     """A network with random weights and a codebook: explanations are exact, what is similar is no matter here."""
     torch.manual_seed(3)
-    options = {"backbone": "efficientnet-lite0", "weights": None, "pooling": pooling, "size": SIZE}
+    options = {"backbone": "efficientnet-lite0", "weights": None, "pooling": pooling, "size": size}
     made = Embedder.build(**options, dim=16, reduce=8, norm_exponent=0.5, transform="resize-crop").eval()
     made.fit([torch.randn(20, 9, 1280).relu() for _ in range(2)], grid=(3, 3))
     return made
@@ -40,7 +40,7 @@ def content(seed: int, kind: str = "PNG", **options) -> bytes:
     return out.getvalue()
 
 
-def collection(root: Path, *, each: int = 8) -> index.Index:
+def collection(root: Path, *, each: int = 8, size: int = SIZE) -> index.Index:
     """Labels, a column, a copy, and names that would be markup if anyone let them."""
     rows = []
     for c, label in enumerate(("heron", "<img src=x onerror=alert(1)>", "gull")):
@@ -54,7 +54,7 @@ def collection(root: Path, *, each: int = 8) -> index.Index:
     rows.append([str(copy), "heron", 2020])
     with (root / "photos.csv").open("w", newline="", encoding="utf-8") as handle:
         csv.writer(handle).writerows([["path", "label", "year"], *rows])
-    return index.create(root / "photos.index", serve_model(), str(root / "photos.csv"))
+    return index.create(root / "photos.index", serve_model(size=size), str(root / "photos.csv"))
 
 
 @contextlib.contextmanager
@@ -62,10 +62,11 @@ def running(app: Any) -> Iterator[str]:
     """The application on a port of its own, in a thread of its own; gives its address."""
     import uvicorn
 
+    from secondsight.serve.connections import Patient
     from secondsight.serve.server import listen
 
     bound = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+    server = uvicorn.Server(uvicorn.Config(app, http=Patient, ws="none", log_level="error"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
     thread.start()
     while not server.started:

@@ -24,7 +24,7 @@ from PIL import Image
 from secondsight.data.cache.cached_features import to_half
 from secondsight.data.cache.contents import digest, digests
 from secondsight.data.cache.feature_cache import DiskFull, FeatureCache, size
-from secondsight.data.cache.store import Store
+from secondsight.data.cache.store import RowStore
 from secondsight.data.loading.batches import BatchLoader
 from secondsight.data.loading.decode import DecodeError
 from secondsight.data.loading.loader import read_image
@@ -216,7 +216,7 @@ def test_undecodable_files_have_no_row_are_listed_and_not_tried_again(images, tm
         np.testing.assert_array_equal(np.flatnonzero(result.rows < 0), [3, 11, 12])
         with pytest.raises(DataError, match=r"11\.png could not be decoded"):
             result[10:12]
-    assert Store(features.path).records().size == 17
+    assert RowStore(features.path).records().size == 17
     batches = list(BatchLoader(features, batch_size=10))
     assert [len(b) for b in batches] == [9, 8]
     swapped = BatchLoader(features, batches=ClassBalanced(images.labels, 5, 2), substitute=True)
@@ -410,7 +410,7 @@ def test_what_is_being_filled_is_not_removed_and_what_is_read_survives(images, t
     features = run(images, tmp_path / "cache")
     cache = FeatureCache(tmp_path / "cache")
     (entry,) = cache.entries()
-    with Store(entry.path).locked(), pytest.raises(RunError, match="another run is filling it"):
+    with RowStore(entry.path).locked(), pytest.raises(RunError, match="another run is filling it"):
         cache.remove(entry)
     cache.remove(entry)
     assert cache.entries() == []
@@ -418,7 +418,7 @@ def test_what_is_being_filled_is_not_removed_and_what_is_read_survives(images, t
 
 
 def test_one_who_waits_for_a_store_that_is_removed_makes_a_new_one(images, tmp_path):
-    store = Store(tmp_path / "store")
+    store = RowStore(tmp_path / "store")
     locked, done = threading.Event(), threading.Event()
 
     def wait() -> None:

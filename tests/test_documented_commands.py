@@ -1,17 +1,18 @@
-"""Every command in README and docs is one that the command line takes; those of README are run, in its order."""
+"""Every command in README and docs is one that the command line takes; those of README and tutorials are run."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
-import click
 import pytest
 import torch
 import typer.main
 from PIL import Image
+from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 from secondsight.cli.main import app
@@ -40,7 +41,7 @@ def parse(line: str) -> None:
     """Fail where the command line would not understand a command; nothing is run."""
     command = typer.main.get_command(app)
     words = shlex.split(line)[1:]
-    while isinstance(command, click.Group):
+    while isinstance(command, TyperGroup):
         assert words, f"{line}: no verb"
         assert words[0] in command.commands, f"{line}: there is no verb {words[0]!r}"
         command, words = command.commands[words[0]], words[1:]
@@ -72,31 +73,62 @@ def desk(tmp_path_factory) -> Path:
     return desk
 
 
-def test_readme_s_commands_work_one_after_the_other(desk, monkeypatch):
+STORIES = [ROOT / "README.md", *sorted((ROOT / "docs/tutorial").glob("*.md"))]
+"""Pages whose commands are run in their order, then their Python."""
+
+
+@pytest.mark.parametrize("page", STORIES, ids=lambda p: p.stem)
+def test_a_story_s_commands_work_one_after_the_other(page, desk, monkeypatch):
     monkeypatch.chdir(desk)
     monkeypatch.setenv("SECONDSIGHT_CACHE", str(desk / "cache"))
-    for line in commands(ROOT / "README.md"):
-        words = shlex.split(line)[1:]
-        if any(" ".join(words).startswith(beginning) for beginning in ELSEWHERE):
-            continue
-        done = CliRunner().invoke(app, words)
-        assert done.exit_code == 0, f"{line}\n{done.output}\n{done.exception!r}"
-    for made in ("photos.index", "hits.png", "why.html", "runs/photos/best", "why.png", "trained.index", "photos.onnx"):
-        assert (desk / made).exists(), made
-    report = json.loads(next((desk / "runs").glob("evaluate-*/report.json")).read_text())
-    assert report["warnings"] == [], "README's evaluation judges classes that did not teach"
-
-
-def test_readme_s_python_works(desk, monkeypatch):
-    """After the commands above, in the same folder."""
-    monkeypatch.chdir(desk)
-    (code,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.M | re.S)
+    for folder in ("runs", "photos.index"):
+        shutil.rmtree(desk / folder, ignore_errors=True)
+    for line in commands(page):
+        for words in map(shlex.split, line.split(" && ")):
+            if any(" ".join(words[1:]).startswith(beginning) for beginning in ELSEWHERE):
+                continue
+            done = CliRunner().invoke(app, words[1:])
+            assert done.exit_code == 0, f"{line}\n{done.output}\n{done.exception!r}"
+    for named in re.findall(r"(?:-o|--out|--sheet|--why) (\S+)", "\n".join(commands(page))):
+        assert (desk / named).exists(), named
+    for report in (desk / "runs").glob("evaluate-photos*/report.json"):
+        assert json.loads(report.read_text())["warnings"] == [], "judges classes that did not teach"
     names = {
         "images": torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8),
         "x": torch.randn(2, 9, 256),
         "mask": torch.ones(2, 9, dtype=torch.bool),
     }
-    exec(compile(code, "README.md", "exec"), names)
-    torch.testing.assert_close(names["contributions"].sum(1), names["z"], atol=1e-4, rtol=1e-4)
+    for code in python(page):
+        exec(compile(code, page.name, "exec"), names)
+    if page.name == "README.md":
+        torch.testing.assert_close(names["contributions"].sum(1), names["z"], atol=1e-4, rtol=1e-4)
+        assert names["why"].links.sum() == pytest.approx(names["why"].similarity, abs=1e-5)
+        assert len(names["hits"].paths[0]) == 10
+
+
+def test_a_pooling_of_one_s_own_takes_as_many_lines_as_the_page_says(desk, monkeypatch):
+    from secondsight.pooling import POOLINGS
+
+    monkeypatch.chdir(desk)
+    first, second = python(ROOT / "docs/how-to/own-pooling.md")
+    lines = [line for line in first.splitlines() if line.strip() and not line.lstrip().startswith(("import", "from"))]
+    assert len(lines) <= 20
+    names: dict = {}
+    try:
+        exec(compile(first + second, "own-pooling.md", "exec"), names)
+    finally:
+        POOLINGS.pop("salient", None)
+    assert names["z"].shape == (2, 256)
+    assert names["why"].exact
     assert names["why"].links.sum() == pytest.approx(names["why"].similarity, abs=1e-5)
-    assert len(names["hits"].paths[0]) == 10
+
+
+def test_readme_counts_what_there_is():
+    from secondsight.losses import LOSSES
+    from secondsight.pooling import POOLINGS
+
+    assert f"{len(POOLINGS)} poolings and {len(LOSSES)} losses" in (ROOT / "README.md").read_text("utf-8")
+
+
+def python(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), flags=re.M | re.S)

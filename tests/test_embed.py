@@ -208,7 +208,7 @@ class TestDirectory:
         self.write(tmp_path / "out", secondsight.load(small), images)
         other = secondsight.load(small)
         other.config = other.config.model_copy(update={"size": 48})
-        with pytest.raises(ConfigError, match="another model and transform"):
+        with pytest.raises(ConfigError, match="other embeddings: model"):
             self.write(tmp_path / "out", other, images)
 
 

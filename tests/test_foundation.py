@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -86,7 +85,5 @@ def test_every_error_is_of_the_family():
 
 
 def test_track_yields_everything_once():
-    start = time.perf_counter()
     assert list(track(range(5), "counting")) == [0, 1, 2, 3, 4]
     assert list(track((i for i in range(2)), "counting", total=2)) == [0, 1]
-    assert time.perf_counter() > start

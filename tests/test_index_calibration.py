@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from index_pictures import unit
+from index_pictures import folder, small_model, unit
 from secondsight import index
-from secondsight.index.calibration import Calibration, Pairs, from_chance, from_labels, isotonic
+from secondsight.errors import ConfigError
+from secondsight.evaluate.calibration import Pairs, from_chance, from_labels, isotonic
+from secondsight.model import load
+from secondsight.model.calibration import Calibration
 
 DIM = 16
 
@@ -101,3 +106,37 @@ def test_too_little_to_learn_from_is_nothing_learned(tmp_path):
     hits = made.search(np.ones(8), 3)
     assert np.isnan(hits.probability).all()
     assert hits.matches.all()
+
+
+def test_an_index_without_labels_takes_the_meaning_of_scores_from_its_model(tmp_path):
+    model = small_model()
+    learned = from_labels(*classes(20, 10))
+    assert learned is not None
+    model.calibration = dataclasses.replace(learned, kind="validation")
+    photos = folder(tmp_path / "photos", each=15)
+    plain = index.create(tmp_path / "plain.index", model, photos, labelled=False)
+    assert plain.calibration() == model.calibration
+    assert "the model's validation classes" in plain.info()["scores"]["learned from"]
+    labelled = index.create(tmp_path / "labelled.index", model, photos, labelled=True)
+    assert labelled.info()["scores"]["learned from"] == "the labels of this collection"
+    again = load(plain.path)
+    assert again.calibration == model.calibration
+    assert again.fingerprint() == model.fingerprint()
+
+
+def test_a_calibration_that_was_changed_or_is_another_models_is_refused(tmp_path):
+    model = small_model()
+    model.calibration = from_labels(*classes(20, 10))
+    model.save(tmp_path / "m")
+    file = tmp_path / "m" / "calibration.json"
+    text = file.read_text()
+    for wrong in (text.replace('"pairs": ', '"pairs": 1'), "[]", "{}", text[:100]):
+        file.write_text(wrong)
+        with pytest.raises(ConfigError, match="remove it"):
+            load(tmp_path / "m")
+    small_model(1).save(tmp_path / "n")
+    (tmp_path / "n" / "calibration.json").write_text(text)
+    with pytest.raises(ConfigError, match="is of model"):
+        load(tmp_path / "n")
+    file.unlink()
+    assert load(tmp_path / "m").calibration is None

@@ -216,7 +216,7 @@ def test_what_is_no_index_is_said_to_be_none(tmp_path):
     with pytest.raises(DataError, match="not an index"):
         index.open(tmp_path)
     picture(tmp_path / "full" / "x.png", 0)
-    with pytest.raises(DataError, match="not empty"):
+    with pytest.raises(DataError, match="something else is there"):
         index.create(tmp_path / "full", dim=4)
 
 

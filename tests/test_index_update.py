@@ -219,3 +219,12 @@ def test_an_empty_folder_is_an_error_and_leaves_nothing_behind(tmp_path, model):
     with pytest.raises(DataError, match="no images here"):
         index.create(tmp_path / "e.index", model, tmp_path / "empty")
     assert not (tmp_path / "e.index").exists()
+
+
+def test_classes_whose_names_are_not_utf_8_are_not_relabelled_every_time(tmp_path, model):
+    place = tmp_path / "photos"
+    for i, name in enumerate([b"caf\xe9", b"bar"]):
+        picture(place / os.fsdecode(name) / "0.png", i)
+    made = index.create(tmp_path / "p.index", model, place)
+    assert {item.label for item in made.items()} == {"caf\udce9", "bar"}
+    assert made.update().relabelled == 0

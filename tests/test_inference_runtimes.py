@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from secondsight import Embedder, index, inference
 from secondsight.cli.main import app
 from secondsight.errors import ConfigError, UnknownName, WeightsError
-from secondsight.inference import runtimes
+from secondsight.inference import Runtime, runtimes
 from train_tiny import Tiny, write_digits
 
 pytestmark = pytest.mark.usefixtures("traced")
@@ -90,8 +90,37 @@ def test_an_index_embeds_by_a_runtime_but_not_by_one_with_other_vectors(model, p
     ids = [item.id for item in made["torch"].items()]
     assert len(ids) == 8
     np.testing.assert_allclose(made["torch"].vectors(ids), made["onnx"].vectors(ids), atol=1e-3)
-    refused = CliRunner().invoke(app, ["search", str(tmp_path / "torch"), "0", "--runtime", "onnx-int8"])
+    refused = CliRunner().invoke(
+        app, ["search", str(tmp_path / "torch"), str(next(digits.rglob("*.png"))), "--runtime", "onnx-int8"]
+    )
     assert isinstance(refused.exception, ConfigError)
+
+
+def test_an_index_knows_what_made_its_vectors_and_takes_only_what_agrees(model, tmp_path):
+    digits = write_digits(tmp_path / "digits", classes=2, images=3)
+    made = index.create(tmp_path / "eight.index", model)
+    made.use(Runtime("onnx-int8", model))
+    made.add(digits)
+    assert made.info()["runtime"] == "onnx-int8"
+    again, picture = index.open(tmp_path / "eight.index"), next((digits / "0").iterdir())
+    with pytest.raises(ConfigError, match="onnx-int8 made"):
+        again.search(picture)  # by torch
+    with pytest.raises(ConfigError, match="not mixed"):
+        again.use(Runtime("onnx", model))
+    with pytest.raises(ConfigError, match="not mixed"):
+        again.add([picture])
+    again.use(Runtime("onnx-int8", model))
+    assert (again.search(picture).ids >= 0).sum() == 6
+    assert (again.search(0).ids >= 0).sum() == 5
+
+
+def test_runtimes_that_agree_share_an_index(model, tmp_path):
+    digits = write_digits(tmp_path / "digits", classes=2, images=3)
+    made = index.create(tmp_path / "both.index", model, digits / "0")
+    assert made.info()["runtime"] == "torch"
+    made.use(Runtime("onnx", model))
+    made.add(digits / "1")
+    assert len(made) == 6
 
 
 def test_what_is_kept_of_another_model_is_not_used(model, place):

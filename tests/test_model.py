@@ -106,8 +106,11 @@ def test_images_of_any_size_and_masks_work():
     assert torch.isfinite(model.normalise(z)).all()
 
 
-def test_a_model_saved_in_format_1_gives_bit_identical_embeddings():
-    """Version 0.1.0 wrote the directory; ``format-1-vectors.npy`` is what it made of these images."""
+def test_a_model_saved_in_format_1_gives_the_same_embeddings():
+    """Version 0.1.0 wrote the directory; ``format-1-vectors.npy`` is what it made of these images.
+
+    On the processor that it ran on they are the same bits; another one sums in another order (2e-7 apart, seen).
+    """
     import train_tiny  # noqa: F401 registers the backbone
 
     saved = Path(__file__).parent / "saved"
@@ -115,7 +118,7 @@ def test_a_model_saved_in_format_1_gives_bit_identical_embeddings():
     assert (model.size, model.views, model.backbone.frozen) == (16, ("plain", "mirror"), "first")
     x = (torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(1)) * 255).byte()
     with torch.no_grad():
-        np.testing.assert_allclose(model(x), np.load(saved / "format-1-vectors.npy"), rtol=0, atol=1e-7)
+        np.testing.assert_allclose(model(x), np.load(saved / "format-1-vectors.npy"), rtol=0, atol=1e-6)
 
 
 class TestReduction:

@@ -33,7 +33,8 @@ def browser():
     if CHROMIUM is None:
         pytest.skip("needs a chromium to look at the page with")
     with sync_playwright() as playing:
-        opened = playing.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        camera = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+        opened = playing.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *camera])
         yield opened
         opened.close()
 
@@ -95,11 +96,13 @@ def test_upload_box_why_and_examples(browser, address):
         expect(page.locator("#parts button").first).to_be_visible(timeout=PATIENT)
         page.locator(".card .open").first.click()
         expect(page.locator("#why")).to_be_visible(timeout=PATIENT)
-        score = float(page.locator("#why-title").inner_text())
+        expect(page.locator("#why-title")).to_contain_text("likely the same")
+        score = float(page.locator("#why-similarity").inner_text())
         plus, minus = (float(page.locator(f"#why-sum .{kind}").inner_text()) for kind in ("pro", "con"))
         assert score == pytest.approx(plus - minus, abs=0.0021)
         page.locator("#why-links").fill("5")
         assert page.locator("svg.links path").count() == 10  # each with its white edge
+        assert page.locator(".words .sum-row").inner_text().split() == ["together", "100", "%"]
         box = page.locator("#why figure .frame").first.bounding_box()
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         expect(page.locator("#why-said")).to_contain_text("row 2, column 2")
@@ -109,18 +112,49 @@ def test_upload_box_why_and_examples(browser, address):
         page.get_by_role("button", name="More like this: gull").first.click()
         expect(page.locator("#examples img")).to_have_count(1)
         expect(page.locator(".pane:first-child .card")).to_have_count(12, timeout=PATIENT)
-        page.get_by_role("button", name="Less like this").first.click()
+        page.get_by_role("button", name="Less like this: ").first.click()
         expect(page.locator("#examples .no img")).to_have_count(1)
         page.click("#forget")
         expect(page.locator(".pane:first-child .card")).to_have_count(13, timeout=PATIENT)
         assert ids(page) == whole
 
 
+def test_parts_are_examples_too_and_say_what_they_add(browser, address):
+    with opened(browser, address) as page:
+        search(page)
+        page.locator(".part .open").first.hover()
+        page.get_by_role("button", name="More like this part: part 1").click()
+        expect(page.locator("#examples .yes canvas")).to_have_count(1)
+        expect(page.locator(".pane:first-child .card")).to_have_count(13, timeout=PATIENT)
+        page.locator(".card .open").first.click()
+        expect(page.locator("#why")).to_be_visible(timeout=PATIENT)
+        expect(page.locator("#why-words")).to_contain_text("Your examples changed the order")
+        page.wait_for_function("[...document.querySelectorAll('#why img')].every((one) => one.naturalWidth)")
+        page.wait_for_timeout(100)
+        box = page.locator("#why figure .frame").nth(1).bounding_box()
+        page.mouse.move(box["x"] + 0.06 * box["width"], box["y"] + 0.06 * box["height"])
+        page.mouse.down()
+        page.mouse.move(box["x"] + 0.94 * box["width"], box["y"] + 0.94 * box["height"], steps=4)
+        page.mouse.up()
+        expect(page.locator("#part-said")).to_contain_text("(100 %)")  # a box around everything adds everything
+        accessible(page)
+        page.click("#part-unlike")
+        expect(page.locator("#examples .no canvas")).to_have_count(1)
+        page.locator(".card .open").first.click()
+        expect(page.locator("#why")).to_be_visible(timeout=PATIENT)
+        page.locator("#why figure").first.focus()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Shift+ArrowRight")
+        expect(page.locator("#part-said")).to_contain_text("This part of your query adds")
+        page.click("#part-search")
+        expect(page.locator("#status")).to_contain_text("this part", timeout=PATIENT)
+
+
 def test_searching_on_leaves_a_trail_back(browser, address):
     with opened(browser, address) as page:
         search(page)
         first = ids(page)
-        page.get_by_role("button", name="Search with").first.click()
+        page.get_by_role("button", name="Search with this:").first.click()
         expect(page.locator("#trail li")).to_have_count(2)
         expect(page.locator(".pane:first-child .card")).to_have_count(12, timeout=PATIENT)
         page.get_by_role("button", name="Back to search 1").click()
@@ -164,9 +198,11 @@ def test_map_codewords_and_duplicates(browser, address):
         page.click("[data-view=map]")
         page.click("#map-lasso")
         area = page.locator("#map-canvas").bounding_box()
-        page.mouse.move(area["x"] + 20, area["y"] + 20)
-        page.mouse.down()
-        page.mouse.move(area["x"] + area["width"] - 20, area["y"] + area["height"] - 20, steps=3)
+        corners = [(0.01, 0.01), (0.99, 0.01), (0.99, 0.99), (0.01, 0.99)]
+        for number, (x, y) in enumerate(corners):
+            page.mouse.move(area["x"] + x * area["width"], area["y"] + y * area["height"], steps=3)
+            if number == 0:
+                page.mouse.down()
         page.mouse.up()
         expect(page.locator("#map-chosen .card").nth(5)).to_be_visible(timeout=PATIENT)
 
@@ -235,3 +271,89 @@ def test_a_photo_that_comes_before_the_collection_is_open_waits_for_it(browser, 
     held[0].continue_()
     expect(page.locator(".pane:first-child .card .acts").first).to_be_visible(timeout=PATIENT)
     context.close()
+
+
+def test_a_photo_can_be_taken(browser, address):
+    with opened(browser, address, permissions=["camera"]) as page:
+        page.click("#snap")
+        expect(page.locator("#viewfinder")).to_be_visible()
+        accessible(page)
+        page.wait_for_function("document.querySelector('#viewfinder video').videoWidth > 0")
+        page.click("#shoot")
+        expect(page.locator(".pane:first-child .card .acts").first).to_be_attached(timeout=PATIENT)
+        assert page.evaluate("document.querySelector('#viewfinder video').srcObject") is None
+
+
+def test_two_models_answer_one_query_side_by_side(browser, address):
+    with opened(browser, address) as page:
+        search(page)
+        expect(page.locator(".pane .told")).to_have_count(2)
+        for pane in (1, 2):
+            expect(page.locator(f".pane:nth-child({pane}) .told")).to_contain_text("this picture", timeout=PATIENT)
+            page.locator(f".pane:nth-child({pane}) .card .open").first.click()
+            expect(page.locator("#why")).to_be_visible(timeout=PATIENT)
+            page.keyboard.press("Escape")
+        left, right = (page.locator(f".pane:nth-child({n})").bounding_box() for n in (1, 2))
+        assert left["y"] == right["y"]
+        assert left["x"] + left["width"] < right["x"]
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory):
+    """A collection of vectors without pictures or a model."""
+    import numpy as np
+
+    from secondsight import index
+
+    made = index.create(tmp_path_factory.mktemp("vectors") / "many.index", dim=8)
+    made.add_vectors(np.random.default_rng(0).normal(size=(12_000, 8)).astype(np.float32))
+    return made
+
+
+def test_ten_thousand_answers_scroll_in_a_small_document(browser, vectors):
+    from secondsight.serve.routes import application
+
+    with running(application([vectors])) as place, opened(browser, place) as page:
+        expect(page.locator("#notice")).to_contain_text("not by yours")  # there is no model
+        page.locator(".card .open").first.click()
+        expect(page.locator("#status")).to_contain_text("The nearest 200", timeout=PATIENT)
+        most, last = 0, 0
+        for _ in range(200):
+            page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+            page.wait_for_timeout(40)
+            most = max(most, page.locator(".card").count())
+            last = int(page.locator(".card").last.get_attribute("aria-posinset"))
+            if last == 10_000:
+                break
+        assert last == 10_000
+        assert most < 400
+        page.locator(".card .open").last.focus()
+        page.keyboard.press("Home")
+        expect(page.locator(".card[aria-posinset='1'] .open")).to_be_focused()
+        page.keyboard.press("ArrowDown")
+        assert int(page.evaluate("document.activeElement.closest('.card').ariaPosInSet")) > 1
+
+
+def test_a_collection_that_is_being_written_shows_what_comes(browser, tmp_path):
+    import numpy as np
+
+    from secondsight import index
+    from secondsight.serve.routes import application
+
+    growing = index.create(tmp_path / "growing.index", dim=4)
+    with running(application([growing])) as place:
+        page = browser.new_page()
+        page.goto(place)
+        expect(page.locator(".none")).to_contain_text("still empty")
+        growing.add_vectors(np.eye(4, dtype=np.float32))
+        expect(page.locator(".card")).to_have_count(4, timeout=PATIENT)
+        expect(page.locator("#collection")).to_contain_text("4 pictures")
+        page.close()
+
+
+def test_the_api_is_described_on_a_page(browser, address):
+    with opened(browser, address) as page:
+        page.click("[data-view=api]")
+        expect(page.locator(".verb").first).to_be_visible()
+        expect(page.locator("#api-list")).to_contain_text("/api/explain")
+        accessible(page)

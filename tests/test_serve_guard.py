@@ -22,7 +22,7 @@ from secondsight.errors import ConfigError
 from secondsight.serve.limits import Limits
 from secondsight.serve.routes import application
 from secondsight.serve.server import check_token
-from serve_pictures import collection, content
+from serve_pictures import collection, content, running
 
 TOKEN = "0123456789abcdef"
 
@@ -129,6 +129,34 @@ def test_a_client_that_never_ends_its_request_is_cut_off(photos):
     status, headers = asked(app, body=b"{", more=True, path="/api/search", method="POST")
     assert status == 408
     assert headers[b"connection"] == b"close"
+
+
+def closed(connection: socket.socket) -> bool:
+    """Whether the other side hangs up, without an answer or after one."""
+    connection.settimeout(30)
+    with contextlib.suppress(ConnectionResetError):
+        while connection.recv(65_536):
+            pass
+    return True
+
+
+def test_a_header_that_never_ends_is_cut_off_at_once_or_in_time(photos, monkeypatch):
+    from secondsight.serve import connections
+
+    monkeypatch.setattr(connections, "PATIENCE", 0.3)
+    whole = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+    with running(application([photos])) as address:
+        place = ("127.0.0.1", int(address.rstrip("/").rpartition(":")[2]))
+        for start in (b"", b"GET /healthz HTTP/1.1\r\nHo", whole + b"\r\n" + whole):  # silent, cut, cut the second time
+            with socket.create_connection(place) as connection:
+                connection.sendall(start)
+                assert closed(connection)
+        monkeypatch.setattr(connections, "PATIENCE", 600)
+        with socket.create_connection(place) as connection:
+            connection.sendall(whole + b"X: " + b"x" * (2 * connections.HEADER))
+            assert closed(connection)
+        with urllib.request.urlopen(f"{address}healthz") as answer:
+            assert answer.status == 200
 
 
 def test_a_full_server_says_when_to_come_back(photos):

@@ -152,6 +152,15 @@ def test_averaged_weights_are_what_is_judged_and_kept(digits, tmp_path):
     assert not kept["pooling.uv"].equal(saved["model.pooling.uv"])  # the run itself goes on from the last weights
 
 
+def test_the_best_model_keeps_what_its_scores_mean_on_the_held_out_classes(digits, tmp_path):
+    train(train_tiny.recipe(digits, "train.epochs=1", "validation.share=0.5"), tmp_path, quiet=True)
+    found = secondsight.load(tmp_path / "best").calibration
+    assert found is not None
+    assert found.kind == "validation"
+    assert found.pairs == 40 * 39, "every pair of the 4 × 10 held-out pictures"
+    assert found.values[-1] > found.values[0]
+
+
 def test_what_training_does_not_better_is_kept(digits, tmp_path):
     """No recall can rise by more than 1, so that the start stays the best, whatever is learned."""
     words = ["validation.at_start=true", "validation.share=0.5", "validation.min_delta=1.0", "train.epochs=2"]

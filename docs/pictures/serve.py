@@ -2,8 +2,8 @@
 
     python docs/pictures/serve.py docs/pictures
 
-Needs the extras ``demo`` and ``serve``, playwright and a chromium. Writes serve-search.png, serve-why.png,
-serve-map.png and serve-phone.png.
+Needs the extras ``demo`` and ``serve``, playwright and a chromium. Writes serve-search.png, serve-why.png and
+serve-map.png.
 """
 
 from __future__ import annotations
@@ -20,22 +20,31 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-from secondsight import data, demo, fit, index
+from secondsight import demo, index, load
+from secondsight.train import train
 
 FREE = ("Goog", "Twtr")  # drawings that may be shown elsewhere
-QUERY = "revolving hearts"
+QUERY = "sunflower"  # in Twitter's drawing, which is left out of the collection
 
 
-def collection(folder: Path) -> Path:
-    """An index of the emoji that may be shown, with their names as labels."""
-    with demo.table(folder / "all.csv", emoji=160).open(encoding="utf-8") as handle:
-        rows = [row for row in csv.DictReader(handle) if Path(row["path"]).parent.name in FREE]
+def collection(folder: Path) -> tuple[Path, str]:
+    """The query, and an index of emoji that may be shown and that nothing was learned from; the names are their labels."""
+    table = demo.table(folder / "all.csv", emoji=300)
+    recipe = demo.recipe(table, pooling="jcf-32-8", epochs=6)
+    recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"size": 256})})
+    model = load(train(recipe, folder / "run").directory / "best")
+    with table.open(encoding="utf-8") as handle:
+        rows = [
+            row for row in csv.DictReader(handle) if row["split"] == "val" and Path(row["path"]).parent.name in FREE
+        ]
     with (folder / "emoji.csv").open("w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle)
-        writer.writerow(["path", "label"])
-        writer.writerows([row["path"], row["label"]] for row in rows)
-    model = fit.fit_to(data.open(str(folder / "emoji.csv")), count=240, size=224)
-    return index.create(folder / "emoji.index", model, str(folder / "emoji.csv")).path
+        writer.writerow(["path", "label", "drawn by"])
+        drawn = {"Goog": "Noto", "Twtr": "Twemoji"}
+        shown = [(row["path"], row["label"], drawn[Path(row["path"]).parent.name]) for row in rows]
+        (query,) = (path for path, label, who in shown if label == QUERY and who == "Twemoji")
+        writer.writerows(row for row in shown if row[0] != query)
+    return index.create(folder / "emoji.index", model, str(folder / "emoji.csv")).path, query
 
 
 def settled(page: Page) -> None:
@@ -54,22 +63,16 @@ def shoot(address: str, picture: str, out: Path) -> None:
         page.wait_for_selector(".card .acts")
         settled(page)
         page.screenshot(path=out / "serve-search.png")
-        page.locator(".card .open").nth(1).click()
+        page.locator(".card .open").first.click()
         page.wait_for_selector("dialog[open]")
         settled(page)
         page.screenshot(path=out / "serve-why.png")
         page.keyboard.press("Escape")
         page.click("[data-view=map]")
         page.wait_for_selector("#map-said:has-text('click one')")
+        page.click("#map-in")
         settled(page)
         page.screenshot(path=out / "serve-map.png")
-        phone = browser.new_page(viewport={"width": 390, "height": 780}, color_scheme="dark")
-        phone.set_default_timeout(120_000)
-        phone.goto(address)
-        phone.set_input_files("#file", picture)
-        phone.wait_for_selector(".card .acts")
-        settled(phone)
-        phone.screenshot(path=out / "serve-phone.png")
         browser.close()
     for file in out.glob("serve-*.png"):  # a page has few colours
         Image.open(file).convert("RGB").quantize(256).save(file, optimize=True)
@@ -80,8 +83,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        path = collection(Path(folder))
-        query = next(item.path for item in index.open(path).items() if item.label == QUERY and item.path)
+        path, query = collection(Path(folder))
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]

@@ -44,7 +44,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Change:
+class CompressionCost:
     """What a compression did."""
 
     parameters: tuple[int, int]  # of everything after the backbone, before and after
@@ -61,7 +61,7 @@ def compress(
     sample: Sample | None = None,
     steps: int = 0,
     seed: int = 0,
-) -> tuple[Embedder, Change]:
+) -> tuple[Embedder, CompressionCost]:
     """A smaller copy of ``model``; the model itself is left as it is.
 
     Args:
@@ -75,7 +75,7 @@ def compress(
     if projectors is None and dim is None:
         raise ConfigError("nothing to compress to: say how many projectors, or how many dimensions")
     if sample is None and (dim is not None or steps):
-        raise ConfigError("principal axes and fine-tuning need sample images")
+        raise ConfigError("principal axes and fine-tuning need sample images; give some with --data")
     small, lost = model, {}
     if projectors is not None:
         small, lost = _share(model, projectors, sample)
@@ -88,7 +88,7 @@ def compress(
     if dim is not None:
         assert sample is not None
         small = _truncate(small, dim, sample)
-    return small.eval(), Change(
+    return small.eval(), CompressionCost(
         (model.parameters_after_backbone(), small.parameters_after_backbone()), (model.dim, small.dim), lost, cosine
     )
 

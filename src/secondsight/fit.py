@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from secondsight.data.imageset import ImageSet
-from secondsight.embed import features
+from secondsight.embed import features, pictures
 from secondsight.errors import DataError
 from secondsight.model import Embedder, published
+from secondsight.pooling import family
+from secondsight.pooling.feature_samples import Mapped
 
-IMAGES = 1024
-"""Pictures that are enough to fit to; see docs/searching.md for what fewer and more give."""
+IMAGES = 2048
+"""Pictures that are enough to fit to; docs/results.md says what fewer and more give."""
 
 
 JCF: dict[str, Any] = {
@@ -26,12 +29,24 @@ JCF: dict[str, Any] = {
     "norm_exponent": 0.0,  # keep the norm of a location: its saliency
     "pooling_options": {"start": "square", "power": 0.5, "whiten": 0.25, "width": 640},
 }
-"""How JCF is built when it is fitted and not trained; recipes/photos.toml starts from the same."""
+"""How JCF is built when it is fitted and not trained."""
+
+MIXED: dict[str, Any] = {
+    "dim": 512,
+    "backbone_options": {"head": "both"},
+    "pooling_options": {"split": 1280},
+}
+"""How ``mixed`` is built on EfficientNet-Lite: its last 1,280 channels squared, JCF of the layer before them."""
+
+
+def usual(backbone: str) -> str:
+    """The pooling that is fitted where none is asked for: the best over several kinds of images (docs/results.md)."""
+    return "mixed-32-8" if backbone.startswith("efficientnet-lite") else "jcf-32-8"
 
 
 def fit_to(
     images: ImageSet,
-    name: str = "jcf-32-8",
+    name: str | None = None,
     *,
     backbone: str = "efficientnet-lite0",
     weights: str | Path = "default",
@@ -45,7 +60,7 @@ def fit_to(
 
     Args:
         images: Pictures of the kind that will be searched; a sample of ``count``, spread over them, is looked at.
-        name: ``"jcf-32-8"`` or another pooling, fitted; ``"average"`` for the network's features averaged.
+        name: A pooling, fitted; ``"average"`` for the network's features averaged, None for ``usual(backbone)``.
         backbone, weights: The published network.
         count: Images to fit to.
         size: Pixels a side; None for the network's own.
@@ -54,9 +69,10 @@ def fit_to(
         seed: Of the k-means and of what else is random.
     """
     torch.manual_seed(seed)
+    name = name or usual(backbone)
     if name == "average":
         return published(backbone, weights=str(weights), size=size, mirror=mirror).to(device)
-    options = JCF if name.startswith("jcf") else {"dim": 512, "reduce": 256}
+    options = JCF if family(name) == "jcf" else MIXED if name == usual(backbone) else {"dim": 512, "reduce": 256}
     model = Embedder.build(
         backbone=backbone,
         weights=weights,
@@ -66,8 +82,10 @@ def fit_to(
         transform="resize-crop",
         **options,
     )
-    found = features(model.to(device).eval(), images, count=min(count, len(images)), device=device)
+    model.to(device).eval()
+    halved = pictures(model, images, run=lambda x: model.backbone(x).half())  # thousands of images stay in memory
+    found = features(model, halved, count=min(count, len(images)), device=device)
     if not found:
         raise DataError(f"{images.root}: none of the images tried can be read; there is nothing to fit to")
-    model.fit(found, grid=model.backbone.grid(model.size, model.size), seed=seed)
+    model.fit(Mapped(found, Tensor.float), grid=model.backbone.grid(model.size, model.size), seed=seed)
     return model.eval()

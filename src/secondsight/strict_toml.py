@@ -66,7 +66,8 @@ def read(path: str | Path) -> tuple[dict[str, Any], str]:
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{file} is not valid TOML: {error}") from error
+        what = "it is no text in UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise ConfigError(f"{file} is not valid TOML: {what}; correct it there, or name another file") from error
 
 
 def validate(

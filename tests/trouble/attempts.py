@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from cached_photos import damage
 from mutation import mutate
 from PIL import Image
 
@@ -311,7 +312,7 @@ def _npy(array: np.ndarray | np.generic) -> bytes:
 
 def caches(folder: Path) -> Callable[[random.Random], str]:
     """Damage to the files of the feature cache: the activations are the right ones, or store.json is named."""
-    from cached_photos import damage, features, make_photos
+    from cached_photos import features, make_photos
 
     photos = make_photos(folder)
     photos.paths[5].write_bytes(b"\x89PNG broken")  # so that there is a failed.json, too
@@ -326,6 +327,85 @@ def caches(folder: Path) -> Callable[[random.Random], str]:
         what = [damage(folder / "cache", chance) for _ in range(chance.randint(1, 3))]
         again = features(photos, folder / "cache")
         if [failure.index for failure in again.failures] != [5] or not np.array_equal(again[good], right):
+            raise Different(f"{what}")
+
+    return lambda chance: guarded(attempt, chance)
+
+
+# ---------------------------------------------------------------- embeddings
+
+
+def embeddings(folder: Path) -> Callable[[random.Random], str]:
+    """Damage to a directory of embeddings, finished or not: the same command ends with the right ones, or refuses."""
+    import torch
+
+    import train_tiny
+    from secondsight import Embedder, data
+    from secondsight.embed.directory import embed_to, finish
+
+    torch.set_num_threads(1)
+    images = data.open(train_tiny.write_digits(folder / "digits", classes=3, images=4))
+    model = Embedder.build(backbone="tiny", weights="random", pooling="average", dim=8, reduce=0, size=16).eval()
+    options = {"block": 4, "batch_size": 4}
+
+    def work(place: Path) -> None:
+        embed_to(place, model, images, workers=0, **options)
+        finish(place, images, **options)
+
+    embed_to(folder / "unfinished", model, images, workers=0, **options)
+    work(folder / "finished")
+    names = ("vectors.npy", "items.csv", "embedding.json")
+    right = {name: (folder / "finished" / name).read_bytes() for name in names}
+
+    def attempt(chance: random.Random) -> None:
+        shutil.rmtree(folder / "out", ignore_errors=True)
+        shutil.copytree(folder / chance.choice(("unfinished", "finished")), folder / "out")
+        what = [damage(folder / "out", chance) for _ in range(chance.randint(1, 2))]
+        with contextlib.redirect_stderr(io.StringIO()):
+            work(folder / "out")
+        if wrong := [name for name in names if (folder / "out" / name).read_bytes() != right[name]]:
+            raise Different(f"{what}: {wrong}")
+
+    return lambda chance: guarded(attempt, chance)
+
+
+# ---------------------------------------------------------------- indexes
+
+
+def indexes(folder: Path) -> Callable[[random.Random], str]:
+    """Damage to the files of an index: it is refused, ``check`` finds it, or everything is as it was.
+
+    SQLite keeps no checksums: of what the catalogue says about an item (path, label) only the ids are compared.
+    """
+    from secondsight import index
+
+    made = index.create(folder / "whole", dim=8)
+    made.add_vectors(np.random.default_rng(0).standard_normal((30, 8)), labels=list("abcdef") * 5)
+    made.remove([3, 4])
+    made.add_vectors(np.random.default_rng(1).standard_normal((20, 8)), labels=list("ghijk") * 4)
+    made.close()
+
+    def content(place: Path) -> tuple[list[int], bytes, list[int]]:
+        found = index.open(place)
+        try:
+            ids = found.ids()
+            [item.label for item in found.items()]
+            hits = found.search(np.ones(8), 5)
+            vectors = found.vectors(ids.tolist()).tobytes()
+            problems = found.check().problems
+            if problems:
+                raise SecondsightError(problems[0])
+            return ids.tolist(), vectors, hits.ids[0].tolist()
+        finally:
+            found.close()
+
+    right = content(folder / "whole")
+
+    def attempt(chance: random.Random) -> None:
+        shutil.rmtree(folder / "index", ignore_errors=True)
+        shutil.copytree(folder / "whole", folder / "index")
+        what = [damage(folder / "index", chance) for _ in range(chance.randint(1, 2))]
+        if content(folder / "index") != right:
             raise Different(f"{what}")
 
     return lambda chance: guarded(attempt, chance)
@@ -424,8 +504,6 @@ VALUES = (
 
 def commands(folder: Path) -> Callable[[random.Random], str]:
     """Commands that are quick because their input is small, or wrong."""
-    from secondsight.cli.main import main
-
     for name in ("\x1b[31mred", "[/b]", "a", "b"):
         for i in range(2):
             (folder / "photos" / name).mkdir(parents=True, exist_ok=True)
@@ -464,7 +542,7 @@ def commands(folder: Path) -> Callable[[random.Random], str]:
         if "get" in words:
             words += ["--url", "http://[::1"]  # nothing is ever downloaded from here
         with contextlib.chdir(here):
-            out, err, code = _run(main, words)
+            out, err, code = run_command(words)
         if code not in (0, 1, 2) or "Traceback" in err or "Aborted" in err + out or "fault of secondsight" in err:
             raise RuntimeError(f"{words!r}: exit {code}: {err[-600:]}")
         if "\x1b" in out.replace("\\u001b", "") + err:
@@ -474,7 +552,10 @@ def commands(folder: Path) -> Callable[[random.Random], str]:
     return attempt
 
 
-def _run(main: Callable[[], None], words: list[str]) -> tuple[str, str, int]:
+def run_command(words: list[str]) -> tuple[str, str, int]:
+    """(standard output, standard error, exit code) of a command, in this process."""
+    from secondsight.cli.main import main
+
     out = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
     err = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
     before, code = sys.argv, 0
@@ -491,12 +572,14 @@ def _run(main: Callable[[], None], words: list[str]) -> tuple[str, str, int]:
 
 
 KINDS = {
-    "pictures": Kind(pictures, 0.46, "24 encodings of 3 pictures"),
-    "tables": Kind(tables, 0.18, "CSV, TSV and Parquet"),
+    "pictures": Kind(pictures, 0.43, "24 encodings of 3 pictures"),
+    "tables": Kind(tables, 0.16, "CSV, TSV and Parquet"),
     "archives": Kind(archives, 0.12, "zip and tar, seven ways of packing"),
     "models": Kind(models, 0.06, "configuration, weights and origin of a model directory"),
     "vectors": Kind(vectors, 0.02, "saved embeddings and labels"),
     "caches": Kind(caches, 0.02, "files of the feature cache"),
+    "embeddings": Kind(embeddings, 0.02, "a directory of embeddings, finished or not"),
+    "indexes": Kind(indexes, 0.03, "files of an index"),
     "servers": Kind(servers, 0.05, "answers of a server, and addresses"),
     "commands": Kind(commands, 0.03, "command lines"),
 }

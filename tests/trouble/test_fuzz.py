@@ -13,6 +13,8 @@ COUNTS = {
     "models": 200,
     "vectors": 200,
     "caches": 40,
+    "embeddings": 40,
+    "indexes": 60,
     "servers": 200,
     "commands": 40,
 }

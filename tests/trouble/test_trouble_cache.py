@@ -7,7 +7,7 @@ import pytest
 from cached_photos import Photos, Prefix, features, flip, make_photos, overwrite
 
 from secondsight.data.cache.contents import Contents
-from secondsight.data.cache.store import RECORD, Store
+from secondsight.data.cache.store import RECORD, RowStore
 
 ROW = 3 * 4 * 4 * 2  # bytes
 
@@ -77,7 +77,7 @@ def test_a_passing_read_error_is_not_remembered(photos, tmp_path, monkeypatch):
     first = features(photos, tmp_path / "cache")
     assert [(f.index, f.cause, f.lasting) for f in first.failures] == [(0, "No such file or directory", False)]
     assert first.rows[0] == -1
-    assert Store(first.path).failed() == {}
+    assert RowStore(first.path).failed() == {}
     monkeypatch.undo()
     (tmp_path / "elsewhere.png").rename(gone)
     compute = Prefix()
@@ -90,7 +90,7 @@ def test_what_the_content_says_is_remembered(photos, tmp_path):
     photos.paths[3].write_bytes(b"\x89PNG\r\n\x1a\nbroken")
     first = features(photos, tmp_path / "cache")
     assert [f.lasting for f in first.failures] == [True]
-    assert len(Store(first.path).failed()) == 1
+    assert len(RowStore(first.path).failed()) == 1
 
 
 def test_a_set_with_many_unreadable_images_says_so_loudly(photos, tmp_path):

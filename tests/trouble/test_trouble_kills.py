@@ -1,6 +1,6 @@
 """A process that is killed at any moment, again and again, ends with what one that was left alone ends with.
 
-The moments come from a seed. ``make kills N=100`` kills each kind of work that often.
+The moments come from a seed. ``make kills N=100`` kills each kind of work that often while it is at work.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import threading
 import time
@@ -29,13 +30,16 @@ KILLS = int(os.environ.get("KILLS", "5"))
 SEED = int(os.environ.get("FUZZ_SEED", "0"))
 
 
-def started(work: Callable[[], object]) -> multiprocessing.process.BaseProcess:
+Work = Callable[[Path], object]
+
+
+def started(work: Work, out: Path) -> multiprocessing.process.BaseProcess:
     """``work`` in a process of its own, forked: importing torch anew takes seconds."""
 
     def run() -> None:
         torch.set_num_threads(1)  # the parent's threads are not there after a fork, and would be waited for
         os.close(2)
-        work()
+        work(out)
         os._exit(0)
 
     process = multiprocessing.get_context("fork").Process(target=run, daemon=True)
@@ -43,33 +47,35 @@ def started(work: Callable[[], object]) -> multiprocessing.process.BaseProcess:
     return process
 
 
-def killed_again_and_again(work: Callable[[], object], *, seconds: float, kills: int, seed: str) -> int:
-    """Start ``work``, kill it after some part of ``seconds``, ``kills`` times; how often it was killed at work.
-
-    One that had ended before is not counted, and nothing is left to be killed then: ``work`` goes on where it stopped.
-    """
-    chance, hit = random.Random(f"{seed} {SEED}"), 0
-    for _ in range(kills):
-        process = started(work)
-        process.join(chance.uniform(0, seconds))
-        if process.exitcode is None and process.pid is not None:
-            os.kill(process.pid, signal.SIGKILL)
-            hit += 1
-        process.join(60)
-        assert process.exitcode in (0, -signal.SIGKILL)
-    process = started(work)
-    process.join(300)
-    assert process.exitcode == 0
-    return hit
-
-
-def alone(work: Callable[[], object]) -> float:
-    """Run it undisturbed; how long it takes."""
-    start = time.monotonic()
-    process = started(work)
+def finished(work: Work, out: Path) -> float:
+    """Run it to its end; how many seconds that takes."""
+    start, process = time.monotonic(), started(work, out)
     process.join(300)
     assert process.exitcode == 0
     return time.monotonic() - start
+
+
+def survives(work: Work, same: Callable[[Path, Path], None], place: Path, *, kills: int = KILLS) -> None:
+    """Kill ``work`` again and again until it was killed ``kills`` times while at work.
+
+    It goes on where it was; each time it has reached its end, that must be the ``same`` as of work that was left alone,
+    and it begins anew in another place.
+    """
+    right, out, hit = place / "alone", place / "killed-0", 0
+    seconds, chance = finished(work, right), random.Random(f"{place.name} {SEED}")
+    while hit < kills:
+        process = started(work, out)
+        process.join(chance.uniform(0, seconds))
+        if process.exitcode is None and process.pid is not None:
+            os.kill(process.pid, signal.SIGKILL)
+        process.join(60)
+        assert process.exitcode in (0, -signal.SIGKILL)
+        hit += process.exitcode != 0
+        if process.exitcode == 0:
+            same(out, right)
+            out = place / f"killed-{hit}"
+    finished(work, out)
+    same(out, right)
 
 
 def test_caching(tmp_path):
@@ -83,18 +89,12 @@ def test_caching(tmp_path):
         cache = FeatureCache(directory, say=lambda line: None)
         return cache.features(photos, compute, transform=Resize(8), key={"p": "1"}, batch_size=4, workers=0)
 
-    seconds = alone(lambda: fill(tmp_path / "alone"))
-    rounds = [tmp_path / f"killed-{i}" for i in range(max(1, KILLS // 5))]  # each is filled once; then all is there
-    hits = [
-        killed_again_and_again(lambda d=d: fill(d), seconds=seconds, kills=5, seed=d.name)  # pyright: ignore
-        for d in rounds
-    ]
-    assert sum(hits)
-    right = fill(tmp_path / "alone")[:]
-    for directory in rounds:
-        features = fill(directory)
-        np.testing.assert_array_equal(features[:], right)
+    def same(one: Path, other: Path) -> None:
+        features = fill(one)
+        np.testing.assert_array_equal(features[:], fill(other)[:])
         assert features.damaged == 0
+
+    survives(fill, same, tmp_path)
 
 
 class Slow(BaseHTTPRequestHandler):
@@ -134,16 +134,13 @@ def test_downloading(tmp_path):
             if not target.exists():
                 fetch(url, target, archive, pause=0.05)
 
-        seconds, hits = alone(lambda: download(tmp_path / "alone")), 0
-        targets = [tmp_path / f"killed-{i}" for i in range(max(1, KILLS // 5))]
-        for target in targets:
-            hits += killed_again_and_again(lambda t=target: download(t), seconds=seconds, kills=5, seed=target.name)
-        assert hits
-        for target in targets:
-            assert target.read_bytes() == Slow.content
+        def same(one: Path, other: Path) -> None:
+            assert one.read_bytes() == other.read_bytes() == Slow.content
+
+        survives(download, same, tmp_path)
         server.shutdown()
-    left = {path.name for path in tmp_path.iterdir()} - {"alone", *(t.name for t in targets)}
-    assert not left
+    assert {path.name.partition("-")[0] for path in tmp_path.iterdir()} == {"alone", "killed"}
+    assert all(path.name.partition("-")[2].isdigit() for path in tmp_path.glob("killed*")), "something is left over"
 
 
 def test_embedding(tmp_path):
@@ -161,15 +158,49 @@ def test_embedding(tmp_path):
             embed_to(folder, model, images, block=8, batch_size=8, workers=0)
             finish(folder, images, block=8, batch_size=8)
 
-    seconds, hits = alone(lambda: work(tmp_path / "alone")), 0
-    folders = [tmp_path / f"killed-{i}" for i in range(max(1, KILLS // 5))]
-    for folder in folders:
-        hits += killed_again_and_again(lambda f=folder: work(f), seconds=seconds, kills=5, seed=folder.name)
-    assert hits
-    right = (tmp_path / "alone" / "vectors.npy").read_bytes()
-    for folder in folders:
-        assert (folder / "vectors.npy").read_bytes() == right
-        assert (folder / "items.csv").read_bytes() == (tmp_path / "alone" / "items.csv").read_bytes()
+    def same(one: Path, other: Path) -> None:
+        for name in ("vectors.npy", "items.csv", "embedding.json"):
+            assert (one / name).read_bytes() == (other / name).read_bytes()
+
+    survives(work, same, tmp_path)
+
+
+def test_updating_an_index(tmp_path):
+    """Pictures that came, went, moved and changed; then compacted. (test_index_survival.py: adding and removing.)"""
+    import train_tiny
+    from index_pictures import folder, picture
+    from secondsight import Embedder, index
+
+    photos = folder(tmp_path / "photos", classes="ab", each=12)
+    model = Embedder.build(backbone="tiny", weights="random", pooling="average", dim=8, reduce=0, size=16).eval()
+    index.create(tmp_path / "before", model, str(photos)).close()
+    (photos / "a/0.png").rename(photos / "b/moved.png")
+    for number in range(1, 5):
+        (photos / f"a/{number}.png").unlink()
+        picture(photos / f"b/{number}.png", 500 + number)
+        picture(photos / f"c/{number}.png", 600 + number)
+    assert train_tiny.Tiny  # the backbone of the model
+
+    def work(place: Path) -> None:
+        if not place.exists():
+            shutil.rmtree(place.with_suffix(".copy"), ignore_errors=True)
+            shutil.copytree(tmp_path / "before", place.with_suffix(".copy")).rename(place)
+        made = index.open(place)
+        made.update()
+        made.compact()
+
+    def same(one: Path, other: Path) -> None:
+        found, right = index.open(one), index.open(other)
+        assert found.check().problems == []
+        items = [{(item.path, item.label): item.id for item in made.items()} for made in (found, right)]
+        assert items[0].keys() == items[1].keys()
+        vectors = [
+            made.vectors([ids[key] for key in sorted(ids)]) for made, ids in zip((found, right), items, strict=True)
+        ]
+        np.testing.assert_array_equal(*vectors)
+        assert found.info()["segments"] == right.info()["segments"]
+
+    survives(work, same, tmp_path)
 
 
 @pytest.mark.skipif("KILLS" not in os.environ, reason="test_train_resume.py kills training; make kills does it here")
@@ -177,31 +208,5 @@ def test_training(tmp_path):
     import train_tiny
     from test_train_resume import OVERRIDES, assert_same_run
 
-    digits, fork = train_tiny.write_digits(tmp_path / "digits"), train_tiny.processes()
-
-    def start(out: Path):
-        words = (str(digits), str(out), OVERRIDES, True)
-        child = fork.Process(target=train_tiny.train_quietly, args=words, daemon=True)
-        child.start()
-        return child
-
-    for name in ("warm", "alone"):  # the first one waits for torch to be imported
-        begin = time.monotonic()
-        child = start(tmp_path / name)
-        child.join(300)
-        assert child.exitcode == 0
-    seconds, chance, kills, out = time.monotonic() - begin, random.Random(f"training {SEED}"), 0, tmp_path / "run-0"
-    while kills < KILLS:
-        child = start(out)
-        child.join(chance.uniform(0.0, seconds))
-        if child.exitcode is None:
-            child.kill()
-            kills += 1
-        child.join(60)
-        if child.exitcode == 0:  # it had reached the end: begin another one
-            assert_same_run(out, tmp_path / "alone")
-            out = tmp_path / f"run-{kills}"
-    child = start(out)
-    child.join(300)
-    assert child.exitcode == 0
-    assert_same_run(out, tmp_path / "alone")
+    digits = train_tiny.write_digits(tmp_path / "digits")
+    survives(lambda out: train_tiny.train_quietly(str(digits), str(out), OVERRIDES, True), assert_same_run, tmp_path)

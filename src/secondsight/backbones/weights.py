@@ -56,7 +56,8 @@ def read(path: Path) -> Weights:
     if path.suffix in (".pth", ".pt", ".bin", ".ckpt", ".tar"):
         return Weights(_plain(_read_torch(path), path))
     raise WeightsError(
-        f"{path}: weights are read from .safetensors, .pth, .pt, .bin or .ckpt, not from {path.suffix!r}"
+        f"{path}: weights are read from .safetensors, .pth, .pt, .bin or .ckpt, not from {path.suffix!r}; give "
+        "one of these"
     )
 
 

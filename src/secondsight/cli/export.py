@@ -41,7 +41,7 @@ def export(
     """
     if int8 and half:
         raise ConfigError("--int8 and --half are two ways of doing the same: choose one")
-    from secondsight import load
+    from secondsight import files, load
     from secondsight.data import open as open_images
     from secondsight.export import export as write
     from secondsight.inference.runtimes import keep_int8
@@ -50,6 +50,7 @@ def export(
     console = terminal.console(stderr=True, highlight=False, soft_wrap=True)
     precision = "int8" if int8 else "float16" if half else "float32"
     path = out or Path(f"{_name(model)}{'-int8' if int8 else '-half' if half else ''}.onnx")
+    files.check_writable(path, directory=False)
     embedder = load(model)
     images = None if data is None else open_images(data, split=split)
     console.print("tracing the model, writing the file, comparing it with torch (half a minute) …", style="dim")

@@ -9,10 +9,10 @@ import typer
 from rich.console import Console
 
 from secondsight.cli import options
-from secondsight.cli.runtime import OPTION_HELP, refuse_other_vectors, use_runtime
-from secondsight.errors import ConfigError
+from secondsight.cli.runtime import OPTION_HELP, check_runtime, use
+from secondsight.errors import ConfigError, DataError
 from secondsight.terminal import console as terminal
-from secondsight.terminal import marked
+from secondsight.terminal import marked, warn
 
 if TYPE_CHECKING:
     from secondsight.index import Growth, Index
@@ -30,7 +30,7 @@ def index(
     backbone: str = typer.Option("efficientnet-lite0", help="Without a saved model: the published network."),
     weights: str = typer.Option("default", help="Of the network: a file, 'default', or 'random'."),
     size: int = typer.Option(None, min=16, help="Without a saved model: pixels a side."),
-    fit_images: int = typer.Option(1024, min=8, help="Pictures that the pooling is fitted to."),
+    fit_images: int = typer.Option(2048, min=8, help="Pictures that the pooling is fitted to."),
     dtype: str = typer.Option("float16", help="How vectors are stored: float16 or float32."),
     memory: str = typer.Option(
         None, help="What a search may hold in memory, such as 4GB; default: half of what there is."
@@ -54,7 +54,7 @@ def index(
         help="Whether a folder's subfolders are classes; default: if no picture is beside.",
     ),
     device: str = typer.Option(None, help="cpu, cuda …; default: cuda where there is one."),
-    runtime: str = typer.Option("torch", help=OPTION_HELP),
+    runtime: str = typer.Option("auto", help=OPTION_HELP),
 ) -> None:
     """Make a folder of pictures searchable. No labels and no training are needed.
 
@@ -68,34 +68,46 @@ def index(
     console = terminal(highlight=False)
     target = out or Path(Path(data[0].rstrip("/").rpartition(":")[2]).name + ".index")
     import secondsight.index as room
+    from secondsight import files
     from secondsight.index.catalogue import FILE
+    from secondsight.index.engine import check_wish
+    from secondsight.index.segments import DTYPES
     from secondsight.index.structures import parse_bytes
 
-    refuse_other_vectors(runtime)
-    if (target / FILE).exists():
-        if model not in (None, "average"):
-            raise ConfigError(
-                f"{target} is there and keeps its model; choose another place with -o, or leave out --model"
-            )
-        console.print(f"{marked(target)} is there already: bringing it up to date with its own model")
-        found = room.open(target, device=_device(device))
-    else:
-        chosen, words = _model(data, model, backbone, weights, size, fit_images, _device(device))
-        console.print(f"model: {marked(words)}")
-        found = room.create(target, chosen, dtype=dtype, device=_device(device), origin=words)
-    use_runtime(found, runtime)
-    if parts is not None:
-        found.keep_parts(parts)
+    # What can be wrong is known before the network has run for minutes.
+    device = options.device(device)
+    check_runtime(runtime)
+    options.known("type of stored vectors", [dtype], DTYPES)
+    files.check_writable(target)
     wish = {
         "memory": parse_bytes(memory) if memory else None,
         "recall": recall,
         "structure": structure,
         "engine": engine,
     }
+    check_wish(wish)
+    if (target / FILE).exists():
+        if model not in (None, "average"):
+            raise ConfigError(
+                f"{target} is there and keeps its model; choose another place with -o, or leave out --model"
+            )
+        console.print(f"{marked(target)} is there already: bringing it up to date with its own model")
+        found = room.open(target, device=device)
+    else:
+        chosen, words = _model(data, model, backbone, weights, size, fit_images, device)
+        console.print(f"model: {marked(words)}")
+        found = room.create(target, chosen, dtype=dtype, device=device, origin=words)
+    if parts is not None:
+        found.keep_parts(parts)
+    use(found, runtime, images=_count(data) if runtime == "auto" else None)
     if any(value is not None for value in wish.values()):
         found.wish(**wish)
     for spec in data:
-        report(console, found.add(spec, labelled=labels), found)
+        grown = found.add(spec, labelled=labels)
+        if grown.failures and not len(found):
+            file, cause = next(iter(grown.failures.items()))
+            raise DataError(f"{spec}: none of its {len(grown.failures):,} pictures can be read; {file}: {cause}")
+        report(console, grown, found)
     say_engine(console, found)
 
 
@@ -107,18 +119,16 @@ def _model(
 
         return open_model(name, weights=weights), name
     from secondsight.data.imageset import ImageSet
-    from secondsight.fit import fit_to
+    from secondsight.fit import fit_to, usual
     from secondsight.index import scan
 
     spec, kind = scan.absolute(data[0])
     root = scan.Root(-1, spec, kind, False)
     files = sorted(scan.walk(root).files)
     if not files:
-        from secondsight.errors import DataError
-
         raise DataError(f"{data[0]}: no images here (looked for .jpg, .png, .webp and others, in every folder below)")
     images = ImageSet("images", Path(root.base), tuple(files))
-    pooling = name or "jcf-32-8"
+    pooling = name or usual(backbone)
     model = fit_to(images, pooling, backbone=backbone, weights=weights, size=size, count=count, device=device)
     if pooling == "average":
         return model, f"{backbone}, its features averaged as they are; nothing fitted"
@@ -126,8 +136,17 @@ def _model(
     return model, f"{backbone} with {pooling} fitted to {seen:,} of these pictures; no labels, no training"
 
 
+def _count(data: list[str]) -> int:
+    """How many pictures there are to embed, at most: for few it does not pay to look for the fastest runtime."""
+    from secondsight.index import scan
+
+    return sum(len(scan.walk(scan.Root(-1, *scan.absolute(spec), False)).files) for spec in data)
+
+
 def report(console: Console, growth: Growth, index: Index) -> None:
     """What was done, what was set aside, and what to do next."""
+    from secondsight.data.loading.failures import MANY
+
     kept = index.parts
     numbers = f"{index.dim} numbers" if kept is None else f"up to {kept.count} × {index.dim} numbers (whole and parts)"
     console.print(f"{marked(index.path)}: {growth.text()}; {len(index):,} pictures, {numbers} each")
@@ -135,6 +154,11 @@ def report(console: Console, growth: Growth, index: Index) -> None:
         console.print(f"  set aside: {marked(file)}: {marked(cause)}", style="yellow", soft_wrap=True)
     if len(growth.failures) > 5:
         console.print(f"  … and {len(growth.failures) - 5:,} more", style="yellow")
+    seen = len(index) + len(growth.failures)
+    if len(growth.failures) > MANY * seen:
+        warn(
+            f"WARNING: {len(growth.failures):,} of {seen:,} pictures could not be used and cannot be found by a search"
+        )
     for folder in growth.unlisted:
         console.print(f"  cannot be listed, kept as it was: {marked(folder)}", style="yellow", soft_wrap=True)
 
@@ -161,7 +185,3 @@ def say_engine(console: Console, index: Index) -> None:
 def _on_labels(engine: dict) -> str:
     found = engine.get("recall@1 on labels")
     return f"; Recall@1 on your labels {found['engine']:.3f}, by every vector {found['exact']:.3f}" if found else ""
-
-
-def _device(name: str | None) -> str:
-    return options.device(name)

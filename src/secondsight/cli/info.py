@@ -45,7 +45,9 @@ def _facts(path: Path) -> dict[str, Any]:
     for folder, kind in ((path, "model"), (path / "best", "run")):
         if (folder / "model.safetensors").is_file():
             return {"kind": kind, "path": str(path), **_model(folder)}
-    raise DataError(f"{path}: neither an index, nor a saved model, nor a run with a best/ in it")
+    raise DataError(
+        f"{path}: neither an index, nor a saved model, nor a run with a best/ in it; name one, such as photos.index"
+    )
 
 
 def _model(folder: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as jsonlib
 
 import typer
+from rich import box
 from rich.table import Table
 
 from secondsight import terminal
@@ -22,14 +23,15 @@ def losses(json: bool = typer.Option(False, "--json", help="One JSON list, for m
         typer.echo(jsonlib.dumps(rows, indent=2, ensure_ascii=False))
         return
     table = Table(
-        title="Losses",
-        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, 1, 0, 0),
         caption="* computed by pytorch-metric-learning, the others by secondsight",
         caption_justify="left",
     )
-    table.add_column("name", no_wrap=True)
-    for heading in ("options and their defaults", "expects of a batch", "paper"):
-        table.add_column(heading)
+    table.add_column("name", no_wrap=True, style="bold")
+    for heading, width in (("options and their defaults", 20), ("expects of a batch", 17), ("paper", 14)):
+        table.add_column(heading, overflow="fold", min_width=width)
     for row in rows:
         star = "" if row["provider"] == "secondsight" else "*"
         options = ", ".join(f"{key}={_shown(value)}" for key, value in row["options"].items())

@@ -5,6 +5,7 @@ runs.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import typer
@@ -34,7 +35,8 @@ from secondsight.cli import (
     train,
     update,
 )
-from secondsight.cli.trouble import report
+from secondsight.cli.trouble import is_usage, report
+from secondsight.cli.verb import verb
 from secondsight.errors import DataError
 from secondsight.memory import keep_freed
 from secondsight.terminal import tolerate_encodings
@@ -42,7 +44,18 @@ from secondsight.version import __version__
 
 
 class Verbs(TyperGroup):
-    """All verbs. click would turn an EOFError, which a file that was cut off gives, into "Aborted." and no reason."""
+    """All verbs. What click would say in a box of several lines is one line, like every other error, and an EOFError,
+    which a file that was cut off gives, is not "Aborted." without a reason.
+    """
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        try:
+            code = super().main(*args, **options | {"standalone_mode": False})
+        except Exception as error:
+            if not is_usage(error):
+                raise
+            code = report(error)
+        sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -61,28 +74,44 @@ app = typer.Typer(
     help="Compact second-order image representations: train an embedding on your own images, judge it honestly, search "
     "with it, and see why two images match.",
 )
-app.command("poolings")(poolings.poolings)
-app.command("backbones")(backbones.backbones)
-app.command("codewords")(codewords.codewords)
-app.command("compress")(compress.compress)
-app.command("demo")(demo.demo)
-app.command("embed")(embed.embed)
-app.command("evaluate")(evaluate.evaluate)
-app.command("explain")(explain.explain)
-app.command("index")(index.index)
-app.command("update")(update.update)
-app.command("search", cls=search.Search)(search.search)
-app.command("serve")(serve.serve)
-app.command("duplicates")(duplicates.duplicates)
-app.command("info")(info.info)
-app.command("check")(check.check)
-app.command("export")(export.export)
-app.command("losses")(losses.losses)
-app.command("train")(train.train)
-app.command("recipes")(recipes.recipes)
-app.command("compare")(compare.compare)
-app.command("reproduce")(reproduce.reproduce)
-app.add_typer(data.app, name="data")
+VERBS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
+    "Your pictures": {
+        "index": (index.index, "secondsight index ./photos"),
+        "search": (search.search, "secondsight search photos.index query.jpg --sheet hits.png"),
+        "serve": (serve.serve, "secondsight serve photos.index --open"),
+        "explain": (explain.explain, "secondsight explain a.jpg b.jpg --model runs/photos -o why.png"),
+        "duplicates": (duplicates.duplicates, "secondsight duplicates photos.index"),
+        "update": (update.update, "secondsight update photos.index"),
+        "info": (info.info, "secondsight info photos.index"),
+        "check": (check.check, "secondsight check photos.index"),
+        "demo": (demo.demo, "secondsight demo"),
+    },
+    "Train and judge": {
+        "train": (train.train, "secondsight train --data ./photos"),
+        "evaluate": (evaluate.evaluate, "secondsight evaluate runs/photos ./photos"),
+        "compare": (compare.compare, "secondsight compare runs/first runs/second"),
+        "codewords": (codewords.codewords, "secondsight codewords runs/photos ./photos -o codewords.html"),
+        "reproduce": (reproduce.reproduce, "secondsight reproduce headline --data CUB_200_2011 --dry-run"),
+    },
+    "Take it elsewhere": {
+        "embed": (embed.embed, "secondsight embed runs/photos ./photos -o photos.vectors"),
+        "export": (export.export, "secondsight export runs/photos -o photos.onnx"),
+        "compress": (compress.compress, "secondsight compress runs/photos/best --dim 128 --data ./photos"),
+    },
+    "What there is": {
+        "poolings": (poolings.poolings, "secondsight poolings"),
+        "backbones": (backbones.backbones, "secondsight backbones"),
+        "losses": (losses.losses, "secondsight losses"),
+        "recipes": (recipes.recipes, "secondsight recipes photos"),
+    },
+}
+"""Purpose → verb → what runs, and the example that its help begins with."""
+
+
+for _panel, _verbs in VERBS.items():
+    for _name, (_verb, _example) in _verbs.items():
+        verb(app, _name, _example, panel=_panel, cls=search.Search if _verb is search.search else None)(_verb)
+app.add_typer(data.app, name="data", rich_help_panel="What there is")
 
 
 def _version(wanted: bool) -> None:
@@ -103,7 +132,7 @@ def main() -> None:
     keep_freed()
     tolerate_encodings()
     try:
-        app()
+        app(prog_name="secondsight")
     except Exception as error:
         sys.exit(report(error))
     finally:

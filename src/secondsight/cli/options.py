@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Literal, cast
 
 import typer
@@ -14,14 +15,22 @@ MISSING = typer.Option(
 )
 
 
+def known(kind: str, given: Iterable[str], valid: Iterable[str]) -> None:
+    """Every given name is a valid one: known now, and not after minutes of work."""
+    for name in given:
+        if name not in valid:
+            raise UnknownName(kind, name, valid)
+
+
 def missing(word: str) -> Literal["error", "skip"]:
-    if word not in ("error", "skip"):
-        raise UnknownName("way with missing files", word, ["error", "skip"])
+    known("way with missing files", [word], ["error", "skip"])
     return cast(Literal["error", "skip"], word)
 
 
 def device(name: str | None) -> str:
     """The device that was asked for, if it is there; without a name, cuda where there is one."""
+    if name == "cpu":  # known to be there, and where an exported model runs there may be no torch to ask
+        return name
     import torch
 
     if name is None:

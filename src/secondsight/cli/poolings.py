@@ -86,12 +86,12 @@ def _compare(
     from secondsight.reproduce.plan import plan
     from secondsight.reproduce.pooling_table import pooling_table
     from secondsight.reproduce.row_summary import summarise
-    from secondsight.reproduce.runner import Places, placed
+    from secondsight.reproduce.runner import RunPaths, placed
     from secondsight.train.sets import adapted
 
     command = f"secondsight {shlex.join(sys.argv[1:])}"
     files.check_writable(out)
-    places = Places(data=data, weights=weights, out=out, work=out / "runs", keep_models=True)
+    places = RunPaths(data=data, weights=weights, out=out, work=out / "runs", keep_models=True)
     first = placed(pooling_table(only[:1], changes=changes).rows[0].recipe(fold=0, seed=0), places)
     batches = adapted(first, ["validation.share"], say=terminal.console(stderr=True, highlight=False).print).train
     changes["train"] |= batches.model_dump(include={"classes_per_batch", "images_per_class"})

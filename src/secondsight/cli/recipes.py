@@ -25,7 +25,7 @@ def recipes(
         try:
             text = file.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
-            raise ConfigError(f"{file}: not a recipe: it is no text in UTF-8") from error
+            raise ConfigError(f"{file}: not a recipe: it is no text in UTF-8; name another file") from error
         typer.echo(text, nl=False)
         return
     rows = [

@@ -21,7 +21,7 @@ from secondsight.progress import duration
 
 if TYPE_CHECKING:
     from secondsight.reproduce.plan import Run
-    from secondsight.reproduce.runner import Places
+    from secondsight.reproduce.runner import RunPaths
     from secondsight.reproduce.tables import Table
 
 
@@ -50,14 +50,16 @@ def reproduce(
     lists the tables and how much of each is done. Results are written run by run, and after Ctrl-C, a crash or a power
     cut the same command goes on where it stood, inside a run too.
     """
+    from secondsight import files
     from secondsight.reproduce import tables
     from secondsight.reproduce.plan import plan
-    from secondsight.reproduce.runner import Places
+    from secondsight.reproduce.runner import RunPaths
 
     chosen = [tables.read(file) for file in _files(name)]
     if page is not None:
         if data is not None or weights:
             raise typer.BadParameter("--page writes what results/ has and runs nothing: run the table first")
+        files.check_writable(page, directory=False)
         words = ["secondsight", "reproduce", *([name] if name is not None else []), "--page", str(page)]
         write_page(page, chosen, out, command=shlex.join(words))
         return
@@ -66,7 +68,7 @@ def reproduce(
         return
     (table,) = chosen
     runs = plan(table, folds=_numbers(folds, "--folds"), seeds=_numbers(seeds, "--seeds"), rows=rows)
-    places = Places(data=data, weights=_weights(weights, runs), out=out, work=work, keep_models=keep_models)
+    places = RunPaths(data=data, weights=_weights(weights, runs), out=out, work=work, keep_models=keep_models)
     if dry_run:
         _forecast(table, runs, places)
     else:
@@ -78,7 +80,7 @@ def _files(name: str | None) -> list[Path]:
 
 
 def make(
-    table: Table, runs: list[Run], places: Places, *, limit: int | None = None, minutes: float | None = None
+    table: Table, runs: list[Run], places: RunPaths, *, limit: int | None = None, minutes: float | None = None
 ) -> None:
     """Run what is missing and say how it went; leaves with 130 where a signal stopped it, with 1 where runs failed."""
     from secondsight import files
@@ -126,7 +128,7 @@ def _clock(minutes: float | None) -> Iterator[threading.Event]:
             timer.cancel()
 
 
-def _forecast(table: Table, runs: list[Run], places: Places) -> None:
+def _forecast(table: Table, runs: list[Run], places: RunPaths) -> None:
     from secondsight.reproduce import lines
     from secondsight.reproduce.plan import estimate, todo
 
@@ -193,6 +195,6 @@ def _weights(words: list[str], runs: list[Run]) -> dict[str, str]:
                 raise ConfigError(f"--weights {word}: the rows have several backbones; say which: {some}")
             backbone, file = backbones[0], word
         if not Path(file).is_file():
-            raise ConfigError(f"--weights {word}: there is no file {file}")
+            raise ConfigError(f"--weights {word}: there is no file {file}; check the name")
         found[backbone] = file
     return found

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from secondsight import terminal
-from secondsight.errors import ConfigError
+from secondsight.cli import options
+from secondsight.inference.description import RUNTIMES, agree
 
 if TYPE_CHECKING:
     from secondsight.index import Index
@@ -18,20 +19,37 @@ if TYPE_CHECKING:
 OPTION_HELP = "torch, compile, onnx, onnx-int8, or auto: the faster of torch and onnx here, measured once."
 
 
-def refuse_other_vectors(name: str) -> None:
-    """An index only takes runtimes whose vectors agree with those that it has or will get."""
-    if name == "onnx-int8":
-        raise ConfigError(
-            "--runtime onnx-int8 makes other vectors than the model's own, and an index does not mix them: "
-            "use torch, compile, onnx or auto; `secondsight embed` writes 8-bit vectors to a directory of their own"
-        )
+def check_runtime(name: str) -> None:
+    """A known name."""
+    options.known("runtime", [name], RUNTIMES)
 
 
-def use_runtime(index: Index, name: str, *, images: int | None = None) -> None:
-    """Let an index embed by a runtime. What it needs is kept in the user's cache: an index knows all of its files."""
-    refuse_other_vectors(name)
-    if name != "torch":
-        index.run = chosen_runtime(index.model(), name, device=index.device, images=images)
+def use(index: Index, name: str, exported: Path | None = None, *, images: int | None = 1) -> None:
+    """Let an index embed by an exported file, where one is given, else by a runtime, chosen when there is a picture to
+    embed. Files that a runtime needs are kept in the user's cache: an index knows all of its own.
+    """
+    check_runtime(name)
+    if exported is not None:
+        from secondsight.inference.exported import load
+
+        index.use(load(exported))
+        return
+
+    if name != "auto":
+        index.check_runtime(name)
+
+    def choose() -> None:
+        own = made_by(index)
+        if name == "auto" and index.parts is not None:
+            return  # parts need the network's local features
+        wanted = own if name == "auto" and len(index) and not agree(own, "torch") else name  # no other will do
+        run = chosen_runtime(index.model(), wanted, device=index.device, images=images)
+        if run is not None and run.name != "torch":
+            index.use(run)
+
+    from secondsight.index.runtime import made_by
+
+    index.choose = choose
 
 
 def chosen_runtime(

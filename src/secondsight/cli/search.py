@@ -10,7 +10,8 @@ import typer
 from rich.table import Table
 from typer.core import TyperCommand
 
-from secondsight.cli.runtime import OPTION_HELP, use_runtime
+from secondsight.cli import options
+from secondsight.cli.runtime import OPTION_HELP, use
 from secondsight.errors import ConfigError
 from secondsight.terminal import console as terminal
 from secondsight.terminal import marked, print_json
@@ -45,7 +46,7 @@ def with_reason(args: list[str]) -> list[str]:
 def search(
     path: Path = typer.Argument(help="An index."),
     queries: list[str] = typer.Argument(None, help="Pictures to look for, or ids of items: each gets its own answer."),
-    k: int = typer.Option(10, "-k", min=1, help="Hits for each query."),
+    k: int = typer.Option(10, "-k", min=1, max=1_000_000, help="Hits for each query."),
     where: list[str] = typer.Option(
         None, help="Only items for which this holds: label=heron, year>=2010, path=2024/*; may be repeated."
     ),
@@ -66,7 +67,8 @@ def search(
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
     device: str = typer.Option("cpu", help="Where the model runs."),
-    runtime: str = typer.Option("torch", help=OPTION_HELP),
+    runtime: str = typer.Option("auto", help=OPTION_HELP),
+    model: Path = typer.Option(None, help="An exported file that embeds in the model's place: no torch."),
 ) -> None:
     """Find the pictures of an index that are most like yours.
 
@@ -84,7 +86,9 @@ def search(
     from secondsight.index.filters import parsed
 
     if (box or why or rerank) and not queries:
-        raise ConfigError("--box, --why and --rerank need pictures to look for, not examples")
+        raise ConfigError(
+            "--box, --why and --rerank need pictures to look for: give them instead of --like and --unlike"
+        )
     if why is not None:
         from secondsight.explain.explanation import check_target
 
@@ -92,9 +96,11 @@ def search(
     if bool(queries) == bool(like or unlike):
         raise ConfigError("give pictures to look for, or examples with --like and --unlike: one of both")
     if sheet is not None:
+        if sheet.suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp"):
+            raise ConfigError(f"--sheet {sheet}: a contact sheet is a picture; name it .png, .jpg or .webp")
         files.check_writable(sheet, directory=False)
-    found, condition = room.open(path, device=device), parsed(where or [])
-    use_runtime(found, runtime, images=1)
+    found, condition = room.open(path, device=options.device(device)), parsed(where or [])
+    use(found, runtime, model)
     asked: list[Any] = []
     if queries:
         asked = [_query(found, text) for text in queries]
@@ -124,7 +130,7 @@ def search(
         terminal(stderr=True, highlight=False).print(f"contact sheet: {marked(sheet)}", soft_wrap=True)
 
 
-def _searched(index: Index, asked: list, k: int, *, box: str | None, rerank: str | None, **options: Any) -> Hits:
+def _searched(index: Index, asked: list, k: int, *, box: str | None, rerank: str | None, **rest: Any) -> Hits:
     """Whole pictures or a part of each; with links, more hits than asked for, of which the best stay."""
     from secondsight.explain.geometry import checked_box
     from secondsight.index.regions import FIRST, by_links
@@ -133,7 +139,7 @@ def _searched(index: Index, asked: list, k: int, *, box: str | None, rerank: str
     if links and box:
         raise ConfigError("--rerank links compares whole pictures; leave it or --box out")
     first = max(k, FIRST) if links else k
-    hits = index.search(asked, first, rerank=None if links else rerank, region=region, **options)
+    hits = index.search(asked, first, rerank=None if links else rerank, region=region, **rest)
     return by_links(index, asked, hits, k) if links else hits
 
 
@@ -183,8 +189,3 @@ def _near(path: str) -> str:
         return min(path, os.path.relpath(path), key=len) if path else path
     except ValueError:  # another drive on Windows
         return path
-
-
-def _plain(text: str) -> str:
-    """Without control characters, which a file's name may have and a terminal would obey."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

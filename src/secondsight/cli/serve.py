@@ -6,6 +6,8 @@ from pathlib import Path
 
 import typer
 
+from secondsight.cli import options
+from secondsight.cli.runtime import OPTION_HELP, use
 from secondsight.errors import ConfigError
 from secondsight.terminal import console as terminal
 from secondsight.terminal import marked
@@ -18,6 +20,10 @@ def serve(
     token: str = typer.Option(None, envvar="SECONDSIGHT_TOKEN", help="Only who has it may ask; 16 characters or more."),
     open_page: bool = typer.Option(False, "--open", help="Open the page in the browser."),
     device: str = typer.Option("cpu", help="Where the model runs."),
+    runtime: str = typer.Option("auto", help=OPTION_HELP),
+    model: Path = typer.Option(
+        None, help="An exported file (secondsight export) that embeds in the model's place: no torch, no explanations."
+    ),
 ) -> None:
     """Search a collection on a page: drop a photo, see the matches, click one, see why.
 
@@ -40,7 +46,10 @@ def serve(
             )
         paths = [found]
     console = terminal(highlight=False)
+    device = options.device(device)
     indexes = [room.open(path, device=device) for path in paths]
+    for index in indexes:
+        use(index, runtime, model)
 
     def ready(address: str) -> None:
         url = address + (f"?token={token}" if token else "")

@@ -12,6 +12,7 @@ import platform
 import sys
 import tempfile
 import traceback
+from typing import Any
 
 from secondsight.errors import SecondsightError, first_line
 from secondsight.terminal import console, marked, plain
@@ -34,15 +35,25 @@ CURES = {
     errno.EMFILE: "allow more open files: ulimit -n 4096",
     errno.EIO: "the disk is failing: save what is on it",
 }
+WITHOUT_TORCH = "search, update and serve do without it, with an exported model: --model FILE.onnx"
 MEMORY = "there is not enough memory; use a smaller --size or --batch-size, or fewer workers"
+
+
+def is_usage(error: BaseException) -> bool:
+    """Whether click does not understand the command; typer brings a click of its own, whose classes have no name."""
+    return hasattr(error, "format_message")
 
 
 def report(error: BaseException) -> int:
     """Print what went wrong; the exit code."""
+    if is_usage(error):
+        return _usage(error)
     if isinstance(error, SecondsightError):
         return _say(str(error))
     if isinstance(error, OSError) and (error.errno is not None or error.filename is not None):
         return _say(_sentence(error))
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        return _say("this needs torch, which is not installed here: pip install torch; " + WITHOUT_TORCH)
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "out of memory" in str(error):
         return _say(MEMORY)
     _say(f"this is a fault of secondsight: {_with_type(error)}")
@@ -56,6 +67,17 @@ def _say(message: str) -> int:
     # Escaped: an error that names an extra, secondsight[lite], would lose its brackets to rich's markup.
     console(stderr=True, highlight=False).print(f"[bold red]error:[/] {marked(message)}", soft_wrap=True)
     return MISTAKE
+
+
+def _usage(error: Any) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":  # the help is on the terminal already
+        return error.exit_code
+    where = error.ctx.command_path if getattr(error, "ctx", None) is not None else "secondsight"
+    message = " ".join(error.format_message().split()).rstrip(".")
+    value = error.__cause__.errors()[0]["input"] if hasattr(error.__cause__, "errors") else None  # pydantic's, unsaid
+    given = "" if value is None else f" (given: {value!r})"
+    _say(f"{message[:1].lower()}{message[1:]}{given}; see: {where} --help")
+    return error.exit_code
 
 
 def _sentence(error: OSError) -> str:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import typer
 
+from secondsight.cli import options
 from secondsight.cli.index import report, say_engine
-from secondsight.cli.runtime import OPTION_HELP, use_runtime
+from secondsight.cli.runtime import OPTION_HELP, use
 from secondsight.terminal import console as terminal
 
 
@@ -24,7 +25,8 @@ def update(
     structure: str = typer.Option(None, help="Build it again: exact, ivf-sq8, bits, ivf-pq or hnsw."),
     engine: str = typer.Option(None, help="Move searches to milvus://HOST:PORT/COLLECTION, or back to faiss."),
     device: str = typer.Option("cpu", help="Where the model runs."),
-    runtime: str = typer.Option("torch", help=OPTION_HELP),
+    runtime: str = typer.Option("auto", help=OPTION_HELP),
+    model: Path = typer.Option(None, help="An exported file that embeds in the model's place: no torch."),
 ) -> None:
     """Bring an index up to date with its folders.
 
@@ -34,8 +36,8 @@ def update(
     from secondsight import index as room
     from secondsight.index.structures import parse_bytes
 
-    found = room.open(path, device=device)
-    use_runtime(found, runtime)
+    found = room.open(path, device=options.device(device))
+    use(found, runtime, model)
     grown = found.update(gone=gone)
     if compact:
         found.compact()

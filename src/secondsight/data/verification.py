@@ -35,7 +35,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Report:
+class Verification:
     """What ``verify`` found. ``ok`` when nothing is an error."""
 
     dataset: str
@@ -55,13 +55,13 @@ class Report:
         return {"ok": self.ok, **asdict(self)}
 
 
-def verify(spec: str | Path, *, decode: bool = False, duplicates: bool = False) -> Report:
+def verify(spec: str | Path, *, decode: bool = False, duplicates: bool = False) -> Verification:
     """Check counts, files, labels and splits; on request decode every image and look for copies of the same file."""
     dataset, path = resolve(spec)
     try:
         images = read(dataset, path, check=False)
     except DataError as error:
-        return Report(dataset.name, str(path), problems=(Problem("error", str(error)),))
+        return Verification(dataset.name, str(path), problems=(Problem("error", str(error)),))
     gone = set(missing(images.root, images.paths))
     here = [i for i in range(len(images)) if i not in gone]
     problems = [
@@ -78,7 +78,7 @@ def verify(spec: str | Path, *, decode: bool = False, duplicates: bool = False) 
     checked = ("counts", "files", "labels", "splits") + ("decoding",) * decode + ("duplicates",) * duplicates
     parts = {} if images.parts is None else dict(sorted(Counter(images.parts.tolist()).items()))
     usable = tuple(_usable(images))
-    return Report(
+    return Verification(
         dataset.name, str(images.root), len(images), len(images.classes), parts, usable, checked, tuple(problems)
     )
 

@@ -2,7 +2,7 @@
 
 vectors.npy       (n, D) float32, or float16 where that was asked for
 items.csv         path and label of every row of ``vectors.npy``, in its order
-embedding.json    the model's fingerprint, the transform, the images' fingerprint, counts
+embedding.json    the model's fingerprint, the transform, the images' fingerprint, counts, a checksum of all of it
 failures.jsonl    files that could not be read, with the cause (only where there are any)
 blocks/           what is finished so far, each file with its checksum; gone at the end
 """
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from xxhash import xxh3_64
 
 from secondsight import files
 from secondsight.data import Failures, ImageSet
@@ -27,6 +28,7 @@ from secondsight.embed.inputs import Forward
 from secondsight.embed.stream import BLOCK, Block, block_count, blocks
 from secondsight.errors import ConfigError, DataError, RunError
 from secondsight.model import Embedder
+from secondsight.terminal import warn
 
 VECTORS, ITEMS, FACTS, FAILURES, BLOCKS = "vectors.npy", "items.csv", "embedding.json", "failures.jsonl", "blocks"
 
@@ -60,7 +62,10 @@ def embed_to(
     }
     _claim(folder, identity, write=rank == 0)
     if (folder / VECTORS).exists():
-        return 0
+        if _facts(folder).get("check") == _check(folder):
+            return 0
+        warn(f"WARNING: {folder} is not as it was written (a disk fault?); its images are embedded again")
+        (folder / VECTORS).unlink()
     _drop_unread(_finished(folder))
     kept = set(_finished(folder))
     computed = 0
@@ -90,11 +95,12 @@ def finish(
         for failure in part.failures:
             failures.add(failure.index, failure.path, failure.cause, lasting=failure.lasting)
     if not rows:
-        raise DataError(f"{images.root}: none of the {len(images)} images can be read\n{failures.text(most=3)}")
+        worst = next(iter(failures))
+        raise DataError(f"{images.root}: none of the {len(images):,} images can be read; {worst.path}: {worst.cause}")
     _write_items(folder, images, found)
     if failures:
         failures.write(folder / FAILURES)
-    files.write_text(folder / FACTS, json.dumps({**facts, "embedded": rows, "failed": len(failures)}, indent=1) + "\n")
+    facts = {**facts, "embedded": rows, "failed": len(failures)}
     with files.replacing(folder / VECTORS) as temporary:
         array = np.lib.format.open_memmap(temporary, mode="w+", dtype=facts["dtype"], shape=(rows, width))
         start = 0
@@ -103,8 +109,26 @@ def finish(
             start += len(part.indices)
         array.flush()
         del array
+        # Before the vectors take their place: a process that is killed in between joins the blocks again.
+        files.write_text(
+            folder / FACTS, json.dumps({**facts, "check": _check(folder, facts, temporary)}, indent=1) + "\n"
+        )
     shutil.rmtree(folder / BLOCKS)
     return rows, failures
+
+
+def _check(folder: Path, facts: dict | None = None, vectors: Path | None = None) -> str:
+    """One checksum of the facts, the vectors and the items."""
+    known = {key: value for key, value in (facts or _facts(folder)).items() if key != "check"}
+    found = xxh3_64(json.dumps(known, sort_keys=True).encode())
+    for path in (vectors or folder / VECTORS, folder / ITEMS):
+        try:
+            with path.open("rb") as handle:
+                while piece := handle.read(1 << 20):
+                    found.update(piece)
+        except FileNotFoundError:  # then it is not as it was written
+            found.update(b"gone")
+    return found.hexdigest()
 
 
 def _claim(folder: Path, identity: dict, *, write: bool) -> None:
@@ -112,16 +136,19 @@ def _claim(folder: Path, identity: dict, *, write: bool) -> None:
     known = {key: value for key, value in _facts(folder).items() if key in identity}
     if known and known != identity:
         differ = " and ".join(key.replace("_", " ") for key in identity if known.get(key) != identity[key])
-        raise ConfigError(f"{folder} holds embeddings of another {differ}; choose another place, or remove it")
+        raise ConfigError(f"{folder} holds other embeddings: {differ} differ; choose another place, or remove it")
     if not known and write:
         files.check_writable(folder)
+        # Names with a dot in front are what a killed process was about to write; another process may have begun.
+        if folder.is_dir() and any(not entry.name.startswith((".", BLOCKS)) for entry in folder.iterdir()):
+            raise ConfigError(f"{folder} holds something else than embeddings; choose an empty place")
         files.write_text(folder / FACTS, json.dumps(identity, indent=1) + "\n")
 
 
 def _facts(folder: Path) -> dict:
     try:
         return json.loads((folder / FACTS).read_text("utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
         raise ConfigError(f"{folder / FACTS}: cannot be read ({error}); remove {folder} and start again") from error

@@ -14,7 +14,7 @@ from secondsight import files
 from secondsight.data import DecodeError, Failures, ImageSet
 from secondsight.data.loading.thumbnail import thumbnail
 from secondsight.embed import Embeddings
-from secondsight.errors import ConfigError, DataError
+from secondsight.errors import ConfigError, DataError, first_line
 from secondsight.evaluate.examples import confusions, instructive
 from secondsight.evaluate.report import Report
 from secondsight.evaluate.report_page import page
@@ -51,7 +51,9 @@ class Items:
         """Saved embeddings (``.npy``) with labels from a file or from the images they were made of, in their order."""
         array = read_vectors(vectors)
         if images is not None and len(images) != len(array):
-            raise DataError(f"{vectors} has {len(array):,} rows, but there are {len(images):,} images in {images.root}")
+            raise DataError(
+                f"{vectors} has {len(array):,} rows, {images.root} {len(images):,} images: they must be the same items"
+            )
         if labels is None and images is None:
             raise ConfigError(f"{vectors}: embeddings need labels: give --labels FILE, or the images as DATA")
         items = None if images is None else cls.of_images(images, Embeddings(array, None, np.arange(len(images))))
@@ -129,9 +131,10 @@ def read_vectors(path: Path) -> np.ndarray:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # a broken header can make numpy's parser raise anything
-        raise DataError(f"{path}: cannot be read as a .npy array: {error or 'it is empty'}") from error
+        raise DataError(f"{path}: cannot be read as a .npy array: {_cause(error)}; save it with numpy.save") from error
     if not isinstance(array, np.ndarray) or array.ndim != 2:
-        raise DataError(f"{path}: embeddings are an array (items, dimensions), this is {getattr(array, 'shape', '?')}")
+        shape = getattr(array, "shape", "unknown")
+        raise DataError(f"{path}: embeddings must be an array (items, dimensions), this is {shape}")
     return array
 
 
@@ -142,14 +145,18 @@ def read_labels(path: Path) -> np.ndarray:
             array = np.load(path, allow_pickle=False)
             if not isinstance(array, np.ndarray) or array.ndim != 1:
                 shape = getattr(array, "shape", "unknown")
-                raise DataError(f"{path}: labels are one a row, this is an array of shape {shape}")
+                raise DataError(f"{path}: labels must be one a row, this is an array of shape {shape}")
             array.tolist()  # letters that do not exist are found here
             return array
         lines = path.read_text("utf-8").splitlines()
     except DataError:
         raise
     except Exception as error:
-        raise DataError(f"{path}: cannot be read as labels (.npy, or text with one a line): {error}") from error
+        raise DataError(f"{path}: cannot be read ({_cause(error)}); labels are a .npy, or text, one a line") from error
     if empty := [i for i, line in enumerate(lines, 1) if not line.strip()]:
         raise DataError(f"{path}: line {empty[0]} is empty; labels are one a line, in the order of the embeddings")
     return np.array([line.strip() for line in lines], dtype=np.str_)
+
+
+def _cause(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or first_line(error)

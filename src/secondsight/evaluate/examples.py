@@ -9,7 +9,7 @@ import numpy as np
 
 from secondsight.evaluate.report import Label, Report
 from secondsight.evaluate.retrieval_arguments import Array, as_labels
-from secondsight.evaluate.survey import Survey, nearest
+from secondsight.evaluate.survey import EmbeddingSurvey, nearest
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def instructive(
     embeddings: Array,
     labels,
     report: Report,
-    survey: Survey,
+    survey: EmbeddingSurvey,
     *,
     gallery=None,
     count: int = 6,
@@ -76,7 +76,7 @@ def instructive(
     return Examples(tuple(made[: len(wrong)]), tuple(made[len(wrong) :]))
 
 
-def confusions(labels, report: Report, survey: Survey) -> dict[Label, tuple[Label, int]]:
+def confusions(labels, report: Report, survey: EmbeddingSurvey) -> dict[Label, tuple[Label, int]]:
     """For each class with errors at the first place: the class that was found instead most often, and how often."""
     names, numbers = as_labels(labels, len(labels))
     wrong = report.first[survey.queries] > 1

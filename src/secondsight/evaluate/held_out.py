@@ -12,7 +12,7 @@ from secondsight.model import Origin
 
 
 @dataclass(frozen=True)
-class Choice:
+class EvaluationSet:
     """The images to judge on, what to tell about the choice, and what to doubt."""
 
     images: ImageSet
@@ -20,23 +20,23 @@ class Choice:
     warnings: tuple[str, ...] = ()
 
 
-def held_out(images: ImageSet, origin: Origin | None) -> Choice:
+def held_out(images: ImageSet, origin: Origin | None) -> EvaluationSet:
     """Of labelled images, those of classes that the model did not learn from."""
     if origin is None or images.labels is None or not (taught := origin.taught_among(images.classes)):
-        return Choice(images)
+        return EvaluationSet(images)
     chosen = origin.held_out_among(images.classes)
     others = chosen or [name for name in images.classes if name not in set(taught)]
     if len(others) < 2:
         return doubted(images, origin)
     why = "held out when the model was chosen" if chosen else "that did not teach the model"
     note = f"judging on the {len(others)} classes {why}, of {len(images.classes)} here (--split all: on all of them)"
-    return Choice(images.select_classes(others), note)
+    return EvaluationSet(images.select_classes(others), note)
 
 
-def doubted(images: ImageSet, origin: Origin | None) -> Choice:
+def doubted(images: ImageSet, origin: Origin | None) -> EvaluationSet:
     """All of the images, with a warning where some of their classes taught the model."""
     taught = [] if origin is None or images.labels is None else origin.taught_among(images.classes)
     if not taught:
-        return Choice(images)
+        return EvaluationSet(images)
     count = "all" if len(taught) == len(images.classes) else f"{len(taught)} of {len(images.classes)}"
-    return Choice(images, warnings=(f"{count} classes taught this model: the figures flatter it.",))
+    return EvaluationSet(images, warnings=(f"{count} classes taught this model: the figures flatter it.",))

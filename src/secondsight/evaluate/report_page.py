@@ -9,7 +9,7 @@ from secondsight.evaluate import charts
 from secondsight.evaluate.examples import Examples
 from secondsight.evaluate.figures import title as figure_title
 from secondsight.evaluate.report import Label, Report
-from secondsight.evaluate.survey import Survey
+from secondsight.evaluate.survey import EmbeddingSurvey
 from secondsight.templates import environment
 
 AXIS = {"cosine": "cosine similarity", "dot": "dot product", "euclidean": "minus the distance"}
@@ -25,7 +25,7 @@ FILTERS = {
 
 def page(
     report: Report,
-    survey: Survey,
+    survey: EmbeddingSurvey,
     *,
     title: str,
     examples: Examples = Examples((), ()),

@@ -47,7 +47,9 @@ def _check_finite(vectors: Tensor) -> None:
     bad = torch.cat([~torch.isfinite(part).all(1) for part in vectors.split(_ROWS)]).nonzero().view(-1)
     if len(bad):
         first = ", ".join(str(int(i)) for i in bad[:5]) + (" …" if len(bad) > 5 else "")
-        raise DataError(f"{len(bad):,} of {len(vectors):,} embeddings hold NaN or infinite numbers: rows {first}")
+        raise DataError(
+            f"{len(bad):,} of {len(vectors):,} embeddings hold NaN or infinite numbers (rows {first}); make them again"
+        )
 
 
 def as_labels(labels: Array | Sequence[Label], count: int) -> tuple[list[Label], np.ndarray]:
@@ -107,6 +109,6 @@ def check_classes(names: list[Label], labels: np.ndarray, queries: np.ndarray, g
     itself = np.isin(queries, gallery)
     if not (there[labels[queries]] - itself > 0).any():
         raise DataError(
-            f"none of the {len(queries):,} queries has another item of its class in the gallery of {len(gallery):,}: "
+            f"none of the {len(queries):,} queries has another item of its class in the gallery of {len(gallery):,}; "
             "check that labels name classes, not single items"
         )

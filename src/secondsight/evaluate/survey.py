@@ -23,7 +23,7 @@ FINE = 4000  # bins while counting; those with something in them are merged to w
 
 
 @dataclass(frozen=True, eq=False)
-class Survey:
+class EmbeddingSurvey:
     """Similarities of ``queries`` to the gallery: higher is nearer for every metric (euclidean: minus the distance)."""
 
     queries: np.ndarray  # positions in the report's queries, ascending
@@ -49,7 +49,7 @@ class Survey:
 @torch.no_grad()
 def survey(
     embeddings: Array, labels, report: Report, *, gallery=None, pairs: int = PAIRS, bins: int = 60, seed: int = 0
-) -> Survey:
+) -> EmbeddingSurvey:
     """Look at the pairs behind ``report``, which ``retrieval`` made of the same embeddings, labels and gallery."""
     vectors = as_vectors(embeddings)
     classes = torch.from_numpy(as_labels(labels, len(vectors))[1])
@@ -73,7 +73,7 @@ def survey(
         rows.append((best, mean, worst, there[which]))
     edges, positive, negative = _merged(fine.numpy(), low, high, bins)
     columns = [torch.cat(column).numpy() for column in zip(*rows, strict=True)]
-    return Survey(chosen, len(report.query_indices), edges, positive, negative, *columns)
+    return EmbeddingSurvey(chosen, len(report.query_indices), edges, positive, negative, *columns)
 
 
 @torch.no_grad()

@@ -22,32 +22,11 @@
 An embedding that is a sum over places makes the cosine a sum over pairs of places (``algebra``): these links are all
 there is to it, negative ones included. What removing a place would do is another question with another answer
 (``effect_a``, and exactly ``left_out_a``). Poolings that are no sum are approximated by integrated gradients.
+
+``__init__.pyi`` lists the public names; each is loaded when first asked for, because most need torch, and a
+server that runs an exported model has none.
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from secondsight.explain.agreement import Agreement, agreement, rerank_score
-from secondsight.explain.chance import Rare, beyond_chance
-from secondsight.explain.codewords import codewords
-from secondsight.explain.explanation import KINDS, Explanation, pair
-from secondsight.explain.feedback import refined, weighed
-from secondsight.explain.parts import Part
-from secondsight.explain.places import Places, from_features, places
-
-__all__ = [
-    "KINDS",
-    "Agreement",
-    "Explanation",
-    "Part",
-    "Places",
-    "Rare",
-    "agreement",
-    "beyond_chance",
-    "codewords",
-    "from_features",
-    "pair",
-    "places",
-    "refined",
-    "rerank_score",
-    "weighed",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

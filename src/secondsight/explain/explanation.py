@@ -187,8 +187,7 @@ def check_target(path: str | Path, kind: str | None = None) -> Path:
     """Where an explanation can be saved, and as what; known before the network runs."""
     suffix = Path(path).suffix.lower()
     if suffix not in (".png", ".html"):
-        named = suffix or "a file without a suffix"
-        raise ConfigError(f"{path}: an explanation is saved as .png or .html, not as {named}")
+        raise ConfigError(f"{path}: an explanation is a picture or a page; name it .png or .html")
     if kind is not None and kind not in KINDS:
         raise UnknownName("kind of map", kind, KINDS)
     return files.check_writable(path, directory=False)
@@ -204,6 +203,13 @@ def pair(
             gradients (needs the extra ``explain``).
         a, b: Pictures, or what ``places`` made of them.
         device: Where the network runs.
+
+    >>> from secondsight import Embedder
+    >>> model = Embedder.build(weights="random", pooling="jcf-4-2", dim=16, size=64).eval()
+    >>> a, b = np.zeros((64, 64, 3), np.uint8), np.full((64, 64, 3), 200, np.uint8)
+    >>> why = pair(model, a, b)
+    >>> why.links.shape, bool(abs(why.links.sum() - why.similarity) < 1e-5)
+    ((4, 4), True)
     """
     first, second = _places(model, a, device), _places(model, b, device)
     if not (first.additive and second.additive):

@@ -11,10 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from secondsight.errors import ConfigError, ShapeError
-from secondsight.explain import algebra
 
 if TYPE_CHECKING:
     from secondsight.explain.places import Places
@@ -33,8 +31,8 @@ def refined(
 ) -> np.ndarray:
     """The query (D,) after examples: vectors (k, D) of images that are what was meant, and of images that are not.
 
-    >>> refined(np.array([1.0, 0.0]), liked=np.array([[0.0, 1.0]]), towards=1.0).round(3).tolist()
-    [0.707, 0.707]
+    >>> refined(np.array([1.0, 0.0]), liked=np.array([[0.0, 1.0]]), towards=1.0).round(3)
+    array([0.707, 0.707], dtype=float32)
     """
     moved = query.astype(np.float64)
     for examples, weight in ((liked, towards), (disliked, -away)):
@@ -42,7 +40,7 @@ def refined(
             if examples.ndim != 2 or examples.shape[1] != len(query):
                 raise ShapeError(f"examples are vectors (k, {len(query)}), got {examples.shape}")
             moved += weight * examples.astype(np.float64).mean(0)
-    return (moved / max(float(np.linalg.norm(moved)), algebra.TINY)).astype(np.float32)
+    return (moved / max(float(np.linalg.norm(moved)), 1e-12)).astype(np.float32)
 
 
 def weighed(places: Places, *, codewords: np.ndarray | None = None, where: np.ndarray | None = None) -> np.ndarray:
@@ -53,6 +51,10 @@ def weighed(places: Places, *, codewords: np.ndarray | None = None, where: np.nd
         codewords: (N,) weights.
         where: (h, w) weights of places.
     """
+    import torch
+
+    from secondsight.explain import algebra
+
     weights = torch.ones(len(places), dtype=torch.float64)
     if codewords is not None:
         if places.assignment is None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from secondsight.data.loading.transforms import Transform
 from secondsight.errors import ConfigError
+
+if TYPE_CHECKING:
+    from secondsight.data.loading.transforms import Transform
 
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom, as fractions of the whole original's sides."""
@@ -85,8 +87,9 @@ def checked_box(box: Any) -> Box:
     try:
         left, top, right, bottom = (float(value) for value in box)
     except (TypeError, ValueError) as error:
+        given = ",".join(map(str, box)) if isinstance(box, (list, tuple)) else box
         raise ConfigError(
-            f"a box is four numbers, left, top, right, bottom, as fractions of the image; got {box!r}"
+            f"the box {given!r} is not four numbers, left, top, right, bottom, such as 0.2,0.1,0.6,0.7"
         ) from error
     if not all(0 <= value <= 1 for value in (left, top, right, bottom)):
         raise ConfigError(f"the box {left:g},{top:g},{right:g},{bottom:g} leaves the image; its sides go from 0 to 1")

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from secondsight.explain import algebra
 from secondsight.extras import require
+from secondsight.model.views import turned_back, view_masks
 
 if TYPE_CHECKING:
     from secondsight.explain.explanation import Explanation
@@ -56,13 +57,11 @@ def pair(a: Places, b: Places, *, steps: int = STEPS) -> Explanation:
 
 def integrated(places: Places, direction: Float[Tensor, " d"], *, steps: int = STEPS) -> np.ndarray:
     """(h, w): what each place adds to ⟨u, direction⟩, by integrated gradients over its reduced features."""
-    from secondsight.explain.places import turned_back, view_masks
-
     captum = require("captum.attr", extra="explain", purpose="explaining a pooling that is no sum over places")
     model, grid = places.model, places.grid
     with torch.no_grad():
         x = model.reduced(places.features)  # (V, L, d)
-    masks = None if places.mask is None else torch.cat(view_masks(places.mask[None], grid, len(x))).to(x.device)
+    masks = None if places.mask is None else torch.cat(view_masks(places.mask[None], grid, model.views)).to(x.device)
     towards = (places.scale * direction).to(x)
 
     def score(values: Tensor) -> Tensor:
@@ -81,4 +80,4 @@ def integrated(places: Places, direction: Float[Tensor, " d"], *, steps: int = S
     finally:
         model.pooling.train(was_training)
     shares = torch.nan_to_num(found[0].detach().double().sum(-1))  # (V, L)
-    return turned_back(shares, grid).sum(0).view(grid).cpu().numpy()
+    return turned_back(shares, grid, model.views).sum(0).view(grid).cpu().numpy()

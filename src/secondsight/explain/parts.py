@@ -17,6 +17,7 @@ from torch import Tensor
 from secondsight.errors import ConfigError
 from secondsight.explain import algebra
 from secondsight.explain.geometry import Box
+from secondsight.model.views import view_masks
 
 if TYPE_CHECKING:
     from secondsight.explain.places import Places
@@ -66,10 +67,8 @@ def vectors(places: Places, count: int = 8) -> np.ndarray:
 
 def pooled(places: Places, masks: Tensor) -> np.ndarray:
     """(n, D) unit vectors of n sets of places (n, L), each pooled by itself."""
-    from secondsight.explain.places import view_masks
-
     model = places.model
-    seen = view_masks(masks.to(places.features.device), places.grid, len(places.features))
+    seen = view_masks(masks.to(places.features.device), places.grid, model.views)
     with torch.no_grad():
         views = [
             model.pool(features.expand(len(masks), -1, -1), mask, grid=places.grid).double()

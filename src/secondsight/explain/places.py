@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float
 from PIL import Image
 from torch import Tensor
 
@@ -20,6 +20,7 @@ from secondsight.errors import DataError, ShapeError
 from secondsight.explain import algebra, geometry, parts, region
 from secondsight.explain.geometry import Box, Frame
 from secondsight.model import VIEWS, Embedder, mean
+from secondsight.model.views import turned_back, view_masks
 
 Picture: TypeAlias = "str | Path | bytes | np.ndarray | Image.Image"
 """A file, its content, an (H, W, 3) uint8 array or a PIL image."""
@@ -80,7 +81,7 @@ class Places:
             return None
         with torch.no_grad():
             views = [self.model.pooling.assignments(self.model.reduced(f[None]))[0][0] for f in self.features]  # type: ignore[operator]
-        h = turned_back(torch.stack(views).double(), self.grid).mean(0).cpu()
+        h = turned_back(torch.stack(views).double(), self.grid, self.model.views).mean(0).cpu()
         return h / h.sum(-1, keepdim=True).clamp_min(algebra.TINY)
 
     @cached_property
@@ -177,14 +178,14 @@ def from_features(
     if len(features) != len(model.views):
         raise ShapeError(f"the model embeds {len(model.views)} views of an image, got features of {len(features)}")
     x = model.reduced(features)
-    masks = None if mask is None else torch.cat(view_masks(mask[None], frame.grid, len(features))).to(features.device)
+    masks = None if mask is None else torch.cat(view_masks(mask[None], frame.grid, model.views)).to(features.device)
     was_training = model.pooling.training
     model.pooling.eval()
     try:
         if model.pooling.additive:
             parts = model.pooling.local(x, masks, grid=frame.grid)
             kept = parts.double() if model.keep is None else parts.double() @ model.keep.double()
-            contributions = turned_back(kept, frame.grid).mean(0).cpu()
+            contributions = turned_back(kept, frame.grid, model.views).mean(0).cpu()
             z = contributions.sum(0)
         else:
             contributions = None
@@ -193,21 +194,6 @@ def from_features(
     finally:
         model.pooling.train(was_training)
     return Places(model, features, contributions, z, frame, mask)
-
-
-def turned_back(views: Tensor, grid: tuple[int, int]) -> Tensor:
-    """(V, L, …) with every view but the first mirrored left to right, so that place l is the same one in all."""
-    return views if len(views) == 1 else torch.cat([views[:1], mirrored(views[1:], grid)])
-
-
-def mirrored(values: Shaped[Tensor, "n l *rest"], grid: tuple[int, int]) -> Shaped[Tensor, "n l *rest"]:
-    """Each row of places from right to left."""
-    return values.unflatten(1, grid).flip(2).flatten(1, 2)
-
-
-def view_masks(mask: Bool[Tensor, "n l"], grid: tuple[int, int], views: int) -> list[Bool[Tensor, "n l"]]:
-    """The mask of each view: as it is, then mirrored."""
-    return [mask, mirrored(mask, grid)][:views]
 
 
 def read(picture: Any, *, target: int | None = None) -> np.ndarray:

@@ -16,6 +16,7 @@ import torch
 from secondsight.errors import ConfigError, DataError, UnknownName
 from secondsight.explain import algebra
 from secondsight.explain.geometry import checked_box
+from secondsight.model.views import view_masks
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,10 +68,8 @@ def inside(places: Places, where: Any) -> Tensor:
 
 
 def _masked(places: Places, where: Any) -> Tensor:
-    from secondsight.explain.places import view_masks
-
     mask = inside(places, where)
-    views = torch.cat(view_masks(mask[None], places.grid, len(places.features))).to(places.features.device)
+    views = torch.cat(view_masks(mask[None], places.grid, places.model.views)).to(places.features.device)
     with torch.no_grad():
         return places.model.pool(places.features, views, grid=places.grid).double().mean(0).cpu()
 

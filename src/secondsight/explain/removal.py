@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from secondsight.explain import algebra
+from secondsight.model.views import VIEWS, turned_back, view_masks
 from secondsight.pooling import JCF, Average, Bilinear, Pooling
 from secondsight.pooling.compact_bilinear import RandomMaclaurin, TensorSketch
 from secondsight.pooling.factorized import FactorizedBilinear
@@ -59,7 +60,7 @@ def left_out(places: Places, other: Float[Tensor, " d"]) -> Float[Tensor, " l"]:
 
 def _rest(places: Places) -> Float[Tensor, "l d"]:
     pooling = places.model.pooling
-    if isinstance(pooling, JCF):
+    if isinstance(pooling, JCF) and all(VIEWS[view].aligned for view in places.model.views):
         return _without(places, pooling)
     if places.additive and isinstance(_projected(pooling), SUMS):
         return places.z - places.required()  # a mean over one place less has the same direction
@@ -73,8 +74,6 @@ def _projected(pooling: Pooling) -> Pooling:
 
 def _without(places: Places, pooling: JCF) -> Float[Tensor, "l d"]:
     """JCF: ending((Σ − z_l)), view by view."""
-    from secondsight.explain.places import turned_back
-
     x, masks = places.model.reduced(places.features), _masks(places)
     parts = pooling.summands(x, masks)
     sums = parts.sum(1, keepdim=True) - parts  # (V, L, K)
@@ -84,12 +83,10 @@ def _without(places: Places, pooling: JCF) -> Float[Tensor, "l d"]:
     ended = torch.stack([pooling.ending(view) for view in sums])
     if places.model.keep is not None:
         ended = ended @ places.model.keep
-    return turned_back(ended.double(), places.grid).mean(0).cpu()
+    return turned_back(ended.double(), places.grid, places.model.views).mean(0).cpu()
 
 
 def _pooled_again(places: Places) -> Float[Tensor, "l d"]:
-    from secondsight.explain.places import view_masks
-
     model, count = places.model, len(places)
     real = torch.ones(count, dtype=torch.bool) if places.mask is None else places.mask
     rest = []
@@ -97,7 +94,7 @@ def _pooled_again(places: Places) -> Float[Tensor, "l d"]:
         which = torch.arange(start, min(count, start + AT_ONCE))
         masks = real.repeat(len(which), 1)
         masks[torch.arange(len(which)), which] = False
-        seen = view_masks(masks.to(places.features.device), places.grid, len(places.features))
+        seen = view_masks(masks.to(places.features.device), places.grid, model.views)
         views = [
             model.pool(features.expand(len(which), -1, -1), mask, grid=places.grid).double()
             for features, mask in zip(places.features, seen, strict=True)
@@ -107,8 +104,6 @@ def _pooled_again(places: Places) -> Float[Tensor, "l d"]:
 
 
 def _masks(places: Places) -> Tensor | None:
-    from secondsight.explain.places import view_masks
-
     if places.mask is None:
         return None
-    return torch.cat(view_masks(places.mask[None], places.grid, len(places.features))).to(places.features.device)
+    return torch.cat(view_masks(places.mask[None], places.grid, places.model.views)).to(places.features.device)

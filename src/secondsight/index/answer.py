@@ -13,7 +13,6 @@ import numpy as np
 
 from secondsight.errors import ConfigError, UnknownName
 from secondsight.index.approximate import load
-from secondsight.index.calibration import Calibration
 from secondsight.index.catalogue import fact, restored
 from secondsight.index.exact import Best, Exact, ordered, rescored, scan
 from secondsight.index.filters import Where, compiled
@@ -24,6 +23,7 @@ from secondsight.index.rerank import FIRST, expanded, k_reciprocal
 from secondsight.index.scan import Root
 from secondsight.index.snapshot import Snapshot
 from secondsight.index.store import Store
+from secondsight.model.calibration import Calibration
 
 SCANNED = 20_000_000
 """Numbers (vectors × dimension) that are compared one by one rather than through an engine's filter: ~10 ms."""

@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from secondsight.errors import DataError
 
 FORMAT = 1
@@ -113,7 +115,7 @@ class Catalogue:
                 yield database
             finally:
                 database.execute("ROLLBACK")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError, json.JSONDecodeError) as error:
             raise self._explained(error) from error
 
     @contextlib.contextmanager
@@ -138,7 +140,7 @@ class Catalogue:
         except sqlite3.Error as error:
             raise self._explained(error) from error
 
-    def _explained(self, error: sqlite3.Error) -> DataError:
+    def _explained(self, error: Exception) -> DataError:
         return DataError(f"{self.file}: {_explanation(error)}")
 
     def _connection(self) -> sqlite3.Connection:
@@ -165,6 +167,13 @@ def set_fact(database: sqlite3.Connection, key: str, value: Any) -> None:
     database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (key, json.dumps(value)))
 
 
+def labels_of(database: sqlite3.Connection, ids: np.ndarray) -> list[str | None]:
+    """The label of each item, in the order of ``ids``; None where it has none."""
+    look = "SELECT label FROM items WHERE id = ?"
+    rows = (database.execute(look, (number,)).fetchone() for number in ids.tolist())
+    return [None if row is None else restored(row[0]) for row in rows]
+
+
 def _connected(file: Path) -> sqlite3.Connection:
     database = sqlite3.connect(file, isolation_level=None, timeout=30, check_same_thread=False)
     try:
@@ -181,8 +190,8 @@ def _connected(file: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{file.resolve().as_uri()}?immutable=1", uri=True, isolation_level=None)
 
 
-def _explanation(error: sqlite3.Error) -> str:
-    text = str(error)
+def _explanation(error: Exception) -> str:
+    text = str(error) if isinstance(error, sqlite3.Error) else f"malformed: {error}"
     if "disk is full" in text or "disk I/O error" in text:
         return f"{text}; nothing of this step was kept, the index is as it was: make room and run the command again"
     if "readonly" in text or "unable to open" in text:

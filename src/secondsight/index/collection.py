@@ -14,11 +14,10 @@ import numpy as np
 from secondsight import files
 from secondsight.data.imageset import ImageSet
 from secondsight.errors import ConfigError, DataError
-from secondsight.index import duplicates, examination, facts, growth, regions, scan, thumbnails, upkeep
+from secondsight.index import duplicates, examination, facts, growth, regions, runtime, scan, thumbnails, upkeep
 from secondsight.index import engine as engines
 from secondsight.index import parts as parts_room
 from secondsight.index.answer import Searcher
-from secondsight.index.calibration import Calibration
 from secondsight.index.catalogue import FILE, restored, stored
 from secondsight.index.duplicates import Group
 from secondsight.index.examination import Examination
@@ -29,11 +28,12 @@ from secondsight.index.parts import Parts
 from secondsight.index.queries import Query, encoder, vectors_of
 from secondsight.index.scan import Found, Root
 from secondsight.index.store import Change, Record, Store
+from secondsight.index.upkeep import MODEL
+from secondsight.model.calibration import Calibration
 
 if TYPE_CHECKING:
+    from secondsight.inference import Exported, Runtime
     from secondsight.model import Embedder
-
-MODEL = "model"
 
 
 class Index:
@@ -42,7 +42,9 @@ class Index:
     def __init__(self, path: str | Path, *, device: str = "cpu"):
         self.path = Path(path)
         self.device = device
-        self.run: Callable[..., Any] | None = None  # in the model's place: a runtime of `secondsight.inference`
+        self.run: Callable[..., Any] | None = None  # in the model's place; see `use`
+        self.exported: Exported | None = None  # the same, without torch
+        self.choose: Callable[[], None] | None = None  # calls `use` when the first picture is to be embedded
         self.store = Store(self.path)
         self.searcher = Searcher(self.store)
         self._model: Embedder | None = None
@@ -201,7 +203,7 @@ class Index:
             name = restored(path)
             place = name if root is None or name is None else bases[root].file(name)
             given = {n: v for (n, _), v in zip(columns, values, strict=True) if v is not None}
-            yield Item(number, place, label, given, width, height, size, name)
+            yield Item(number, place, restored(label), given, width, height, size, name)
 
     def columns(self) -> list[str]:
         """What can be filtered by: the columns that every index has, then the user's own."""
@@ -403,6 +405,16 @@ class Index:
             self._model = model
         return self._model
 
+    def use(self, run: Runtime | Exported) -> None:
+        """Let a runtime of ``secondsight.inference``, or an exported file, embed in the model's place; refused where
+        its vectors are not those that are here, to 1e-3.
+        """
+        runtime.use(self, run)
+
+    def check_runtime(self, name: str) -> None:
+        """Refuse a runtime whose vectors may not stand beside these."""
+        runtime.check(self, name)
+
     def check_fingerprint(self, fingerprint: str, what: str) -> None:
         """Refuse what another model made."""
         own = self.store.fact("model", {})
@@ -442,11 +454,22 @@ def create(
     """A new index at ``path`` with a copy of ``model``, so that it goes on working wherever the model goes; filled with
     ``images``. Without a model, ``dim`` says how long the vectors are that ``add_vectors`` will bring.
     ``parts``: vectors a picture; more than 1 find small things in it.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     few = create(f"{folder}/few.index", dim=2)
+    ...     ids = few.add_vectors(np.array([[1.0, 0.0], [0.0, 1.0]]), labels=["east", "north"])
+    ...     few.search(np.array([0.9, 0.1], np.float32), k=1).labels.tolist()
+    [['east']]
     """
     target = Path(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        what = "an index is there already: add to it with index.open" if (target / FILE).exists() else "not empty"
-        raise DataError(f"{target}: {what}, or choose another place")
+        what = (
+            "an index is there already, which index.open opens"
+            if (target / FILE).exists()
+            else "something else is there"
+        )
+        raise DataError(f"{target}: {what}; choose another place")
     if (model is None) == (dim is None):
         raise ConfigError("an index needs a model, or the dimension of the vectors it will hold: give one of both")
     known: dict[str, Any] = {} if origin is None else {"origin": origin}

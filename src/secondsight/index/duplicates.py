@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from secondsight.index import calibration
+from secondsight.evaluate import calibration
 from secondsight.index.likeness import same_picture
 from secondsight.index.snapshot import Snapshot
 from secondsight.progress import track

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
 
 from secondsight.errors import UnknownName
 from secondsight.index import approximate, milvus
-from secondsight.index.catalogue import set_fact
+from secondsight.index.catalogue import labels_of, set_fact
+from secondsight.index.exact import ordered, rescored, scan
 from secondsight.index.store import Store
 from secondsight.index.structures import EXACT, KINDS, choose
 
@@ -39,13 +42,32 @@ def build(
         facts: dict[str, Any] = {"structure": chosen.name, "reason": chosen.reason}
         if chosen.name != "exact" and len(snapshot):
             made = approximate.build(snapshot, chosen, recall=wanted.get("recall", RECALL), say=say)
-            with store.catalogue.reading() as database:
-                labels = dict(database.execute("SELECT id, label FROM items WHERE label IS NOT NULL"))
-            made.facts["recall@1 on labels"] = approximate.on_labels(made, snapshot, labels)
+            made.facts["recall@1 on labels"] = _on_labels(store, made)
             folder = f"{approximate.FOLDER}/{number:06d}"
             approximate.save(made, store.folder / folder)
             facts = {**made.facts, "folder": folder}
         return _publish(store, facts, number)
+
+
+def _on_labels(store: Store, made: approximate.Approximate, *, most: int = 1000) -> dict[str, float]:
+    """Recall@1 of items that ask for others of their label, by every vector and by this engine; {} without labels."""
+    with store.reading() as (database, snapshot):
+        rows = database.execute("SELECT id FROM items WHERE label IS NOT NULL ORDER BY id")
+        known = np.fromiter((row[0] for row in rows), np.int64)
+        if len(known) < 2:
+            return {}
+        asking = np.sort(np.random.default_rng(1).permutation(known)[:most])
+        queries, positions = snapshot.vectors(snapshot.positions(asking)), snapshot.positions(known)
+        answers = {
+            "exact": scan(queries, 2, snapshot, positions).ids,
+            "engine": made.search(queries, 2, snapshot, None if len(known) == len(snapshot) else known).ids,
+        }
+        wanted, right = np.array(labels_of(database, asking), object), {}
+        for name, ids in answers.items():
+            ids = np.where(ids == asking[:, None], -1, ids)
+            first = ordered(rescored(queries, ids, snapshot), ids, 1)[1][:, 0]
+            right[name] = round(float((np.array(labels_of(database, first), object) == wanted).mean()), 4)
+    return {**right, "queries": len(asking)}
 
 
 def _publish(store: Store, facts: dict[str, Any], number: int) -> dict[str, Any]:
@@ -59,13 +81,18 @@ def wish(store: Store, **given: Any) -> dict[str, Any]:
     """Remember what is wanted: ``memory``, ``recall``, ``structure``, ``engine`` (None: as before); gives all of it."""
     before = store.fact("wish", {})
     wanted = before | {key: value for key, value in given.items() if value is not None}
-    if wanted.get("structure") not in (None, "exact", *KINDS):
-        raise UnknownName("structure", wanted["structure"], ["exact", *KINDS])
-    if wanted.get("engine", "faiss") != "faiss":
-        milvus.parse(wanted["engine"])
+    check_wish(wanted)
     if wanted != before:
         store.set_fact("wish", wanted)
     return wanted
+
+
+def check_wish(wanted: Mapping[str, Any]) -> None:
+    """Names that exist, an address that is one."""
+    if wanted.get("structure") not in (None, "exact", *KINDS):
+        raise UnknownName("structure", wanted["structure"], ["exact", *KINDS])
+    if wanted.get("engine") not in (None, "faiss"):
+        milvus.parse(wanted["engine"])
 
 
 def maintain(store: Store) -> None:

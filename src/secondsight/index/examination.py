@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from secondsight.errors import SecondsightError
+from secondsight.errors import DataError, SecondsightError
 from secondsight.index import segments
 from secondsight.index.approximate import load
 from secondsight.index.segments import Segment
@@ -50,12 +50,12 @@ def check(index: Index, *, repair: bool = False) -> Examination:
     for number, rows, checksum in track(listed, "checking vectors"):
         segment = Segment(number, segments.path(index.path, number), rows, checksum)
         found.segments += 1
-        if segment.intact():
+        try:
             held.append(segment.open().ids)
             found.vectors += rows
-        else:
+        except DataError as error:
             broken.append(number)
-            found.problems.append(f"{segment.path}: its checksum is not the one it was written with")
+            found.problems.append(str(error))
     present = np.concatenate([np.zeros(0, np.int64), *held])
     lost = np.setdiff1d(items, present)
     stray = np.setdiff1d(np.setdiff1d(present, items), dead)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from secondsight.index import growth
 from secondsight.index.catalogue import fact
+from secondsight.index.runtime import made_by
 from secondsight.index.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -39,12 +40,26 @@ def info(index: Index) -> dict[str, Any]:
         "roots": [{"path": root.spec, "kind": root.kind} for root in growth.roots(index.store)],
         "files set aside": failures,
         "model": {**model, "how it was made": origin} if origin else model,
+        "runtime": made_by(index),
         "engine": engine_facts(engine, snapshot),
         "parts": None if (kept := index.parts) is None else kept.info(),
-        "scores": {key: meaning[key] for key in ("meaning", "cut", "pairs", "error") if meaning.get(key) is not None},
+        "scores": _scores(meaning),
         "generation": snapshot.generation,
         "bytes on disk": _size(index.path),
     }
+
+
+LEARNED = {
+    "labels": "the labels of this collection",
+    "chance": "chance in this collection, which has no labels",
+    "validation": "the model's validation classes, for this collection has no labels",
+}
+
+
+def _scores(meaning: dict[str, Any]) -> dict[str, Any]:
+    """What a probability means, where it was learned, and how far off it may be."""
+    words = {key: meaning[key] for key in ("meaning", "cut", "pairs", "error") if meaning.get(key) is not None}
+    return {"learned from": LEARNED[meaning["kind"]], **words} if meaning else {}
 
 
 def engine_facts(facts: dict[str, Any], snapshot: Snapshot) -> dict[str, Any]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from secondsight.data.loading.decode import DecodeError
 from secondsight.index import scan
 from secondsight.index.catalogue import restored, stored
+from secondsight.index.comparison import compare
 from secondsight.index.scan import Content, Found, Root
 from secondsight.index.store import Change, Record, Store
 from secondsight.progress import bar
@@ -59,104 +59,53 @@ class Growth:
         return bool(self.added or self.changed or self.moved or self.removed or self.relabelled)
 
 
-class KnownFile(NamedTuple):
-    """What the catalogue knows of a file."""
-
-    id: int
-    label: str | None
-    size: int
-    mtime: int
-    hash: bytes
-    width: int | None
-    height: int | None
-    columns: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True)
-class Known:
-    """What the catalogue knows of a root's files, by path."""
-
-    files: Mapping[str, KnownFile]
-    names: tuple[str, ...]  # of the columns
-    failures: Mapping[str, tuple[int, int, str]]  # path → size, mtime, cause
-
-    @classmethod
-    def read(cls, store: Store, root: Root) -> Known:
-        with store.catalogue.reading() as database:
-            columns = list(database.execute("SELECT name, field FROM columns")) if root.kind == "table" else []
-            extra = "".join(f", {field}" for _, field in columns)
-            rows = database.execute(
-                f"SELECT path, id, label, size, mtime, hash, width, height{extra} FROM items WHERE root = ?", (root.id,)
-            )
-            make = KnownFile._make
-            files = {restored(row[0]) or "": make((*row[1:8], row[8:])) for row in rows}
-            failures = database.execute("SELECT path, size, mtime, cause FROM failures WHERE root = ?", (root.id,))
-            aside = {restored(p) or "": (size, mtime, cause) for p, size, mtime, cause in failures}
-        return cls(files, tuple(name for name, _ in columns), aside)
-
-
 class Follower:
     """One pass over one root."""
 
     def __init__(self, store: Store, root: Root, found: Found, encode: Encoder, *, remove: bool):
         self.store, self.root, self.found, self.encode = store, root, found, encode
-        self.known = Known.read(store, root)
-        self.growth = Growth(unlisted=[root.file(folder) for folder in found.unlisted])
-        gone = (p for p in self.known.files if p not in found.files and not self._hidden(p)) if remove else ()
+        self.compared = compare(store, root, found)
+        self.known = self.compared.known
+        self.growth = Growth(
+            unchanged=self.compared.unchanged + len(self.compared.relabelled),
+            relabelled=len(self.compared.relabelled),
+            failures={root.file(path): cause for path, cause in self.compared.failed.items()},
+            unlisted=[root.file(folder) for folder in found.unlisted],
+        )
         self.gone: dict[bytes, list[str]] = {}  # content → names it had
-        for path in gone:
-            self.gone.setdefault(self.known.files[path].hash or b"", []).append(path)
+        for path in self.compared.gone if remove else ():
+            if not self._hidden(path):
+                self.gone.setdefault(self.known[path].hash or b"", []).append(path)
 
     def _hidden(self, path: str) -> bool:
         """Whether a file is in a folder that could not be listed: then nobody knows that it is gone."""
         return any(path.startswith(folder) for folder in self.found.unlisted)
 
     def run(self) -> Growth:
-        fresh, touched = self._compare()
+        touched = {self.known[path].id: self._relabelled(path) for path in self.compared.relabelled}
         if touched:
             self.store.commit(Change(changed=touched))
+        fresh = self.compared.fresh
         with bar(unit="pictures") as progress:
             task = progress.add_task("indexing", total=len(fresh), note="")
             for start in range(0, len(fresh), BLOCK):
                 self._block(fresh[start : start + BLOCK])
                 progress.update(task, completed=min(len(fresh), start + BLOCK))
-        removed = [self.known.files[path].id for paths in self.gone.values() for path in paths]
+        removed = [self.known[path].id for paths in self.gone.values() for path in paths]
         if removed:
             self.store.commit(Change(removed=removed))
         self.growth.removed = len(removed)
         return self.growth
 
-    def _compare(self) -> tuple[list[str], dict[int, Record]]:
-        """The files that must be read, and the items whose label or columns are other ones now."""
-        fresh, relabelled, unchanged = [], {}, 0
-        known, failed, labels, columns = self.known.files, self.known.failures, self.found.labels, self.found.columns
-        watched = self.root.kind != "list"
-        for path, status in self.found.files.items():
-            file = known.get(path)
-            if file is None:
-                if path in failed and failed[path][:2] == status:
-                    self.growth.failures[self.root.file(path)] = failed[path][2]
-                else:
-                    fresh.append(path)
-            elif (file.size, file.mtime) != status:
-                fresh.append(path)
-            else:
-                unchanged += 1
-                if watched and (file.label != labels.get(path) or (columns and self._other_columns(file, path))):
-                    relabelled[file.id] = self._record(path, Content(file.hash or b"", file.width, file.height))
-        self.growth.unchanged, self.growth.relabelled = unchanged, len(relabelled)
-        fresh.sort()
-        return fresh, relabelled
-
-    def _other_columns(self, file: KnownFile, path: str) -> bool:
-        before = dict(zip(self.known.names, file.columns, strict=True))
-        return any(before.get(name) != value for name, value in self.found.columns.get(path, {}).items())
+    def _relabelled(self, path: str) -> Record:
+        file = self.known[path]
+        return self._record(path, Content(file.hash or b"", file.width, file.height))
 
     def _record(self, path: str, content: Content) -> Record:
         size, mtime = self.found.files[path]
         label = self.found.labels.get(path)
-        if self.root.kind == "list" and path in self.known.files:
-            label = self.known.files[path].label
+        if self.root.kind == "list" and path in self.known:
+            label = self.known[path].label
         columns = self.found.columns.get(path, {})
         return Record(self.root.id, path, label, size, mtime, content.hash, content.width, content.height, columns)
 
@@ -169,19 +118,19 @@ class Follower:
             if isinstance(content, DecodeError):  # it may be readable tomorrow: said, not remembered
                 self.growth.failures[content.source] = content.cause
                 continue
-            record, old = self._record(path, content), self.known.files.get(path)
+            record, old = self._record(path, content), self.known.get(path)
             if old is not None and old.hash == content.hash:
                 moved[old.id] = record  # only its time changed
                 self.growth.unchanged += 1
             elif names := self.gone.get(content.hash):
-                moved[self.known.files[names.pop()].id] = record
+                moved[self.known[names.pop()].id] = record
                 self.growth.moved += 1
                 overwritten += [old.id] if old is not None else []
             else:
                 new[path] = record
         vectors = self._vectors(new)
         steady = [path for path in new if path in vectors and self._steady(path)]
-        replaced = [self.known.files[path].id for path in steady if path in self.known.files]
+        replaced = [self.known[path].id for path in steady if path in self.known]
         self.growth.changed += len(replaced)
         self.growth.added += len(steady) - len(replaced)
         self.store.commit(
@@ -268,6 +217,7 @@ def each(items: Sequence[Root], store: Store) -> Iterator[tuple[Root, Found, int
     """Every root with what is there now and how many items the index has of it."""
     for root in items:
         with store.catalogue.reading() as database:
-            rows = database.execute("SELECT path FROM items WHERE root = ?", (root.id,)).fetchall()
-        paths = [restored(row[0]) or "" for row in rows] if root.kind == "list" else []
-        yield root, scan.walk(root, paths), len(rows)
+            known = database.execute("SELECT COUNT(*) FROM items WHERE root = ?", (root.id,)).fetchone()[0]
+            listed = database.execute("SELECT path FROM items WHERE root = ? AND ?", (root.id, root.kind == "list"))
+            paths = [restored(row[0]) or "" for row in listed]
+        yield root, scan.walk(root, paths), known

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from secondsight.data.loading.decode import DecodeError
-from secondsight.errors import ConfigError
 from secondsight.explain import from_features
 from secondsight.explain.geometry import WHOLE, Frame
 from secondsight.index import queries, scan
@@ -48,8 +47,6 @@ class Described:
 
 def encoder(index: Index, parts: Parts) -> Encoder:
     """What ``growth`` embeds files with: it keeps the parts of each content before the item can be committed."""
-    if index.run is not None:
-        raise ConfigError(f"{index.path} keeps parts, which need the network's local features: leave out --runtime")
 
     def encode(paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
         before = {path: _status(path) for path in paths}

@@ -12,12 +12,16 @@ import numpy as np
 
 from secondsight.data.imageset import ImageSet
 from secondsight.data.loading.decode import DecodeError, decode
-from secondsight.errors import DataError, ShapeError
+from secondsight.errors import ConfigError, DataError, ShapeError
+from secondsight.index import runtime
 
 if TYPE_CHECKING:
     from secondsight.embed.inputs import Forward
     from secondsight.index.collection import Index
     from secondsight.index.growth import Encoder
+    from secondsight.inference import Exported
+
+BATCH = 16  # pictures that an exported file gets at once
 
 Query = Any
 """A path, the bytes of a file, a PIL image, pixels (H, W, 3) uint8, a vector (dim,), or an item's id."""
@@ -69,9 +73,12 @@ def combined(likes: np.ndarray, unlikes: np.ndarray) -> np.ndarray:
 
 def _encoded(index: Index, pictures: list[Any]) -> np.ndarray:
     """Pictures by the model's own transform."""
-    from secondsight.embed import encode
-
+    runtime.ready(index)
     try:
+        if index.exported is not None:
+            return index.exported.embed([_decoded(one) for one in pictures])
+        from secondsight.embed import encode
+
         return encode(index.model(), pictures, device=index.device, run=index.run)
     except DecodeError as error:
         raise DataError(f"the query {error}") from error
@@ -82,12 +89,25 @@ def _encoded(index: Index, pictures: list[Any]) -> np.ndarray:
         ) from error
 
 
+def _decoded(picture: Any) -> Any:
+    """A file or its content as pixels, by the decoder that indexing uses; what is decoded already as it is."""
+    return decode(picture) if isinstance(picture, (str, Path, bytes)) else picture
+
+
 def encoder(index: Index) -> Encoder:
     """What ``growth`` embeds files with."""
+    runtime.ready(index)
     if index.parts is not None:
+        if index.exported is not None or index.run is not None:
+            raise ConfigError(
+                f"{index.path} keeps parts, made of the local features that only the model itself gives: leave out "
+                "--model and --runtime"
+            )
         from secondsight.index import part_encoder
 
         return part_encoder.encoder(index, index.parts)
+    if index.exported is not None:
+        return _exported_encoder(index.exported)
     return plain_encoder(index, index.run)
 
 
@@ -112,6 +132,23 @@ def plain_encoder(index: Index, run: Forward | None) -> Encoder:
             found = embed(index.model(), good, device=index.device, run=run)
         causes |= {int(numbers[f.index]): f.cause for f in found.failures}
         return found.vectors, numbers[found.indices], causes
+
+    return encode
+
+
+def _exported_encoder(exported: Exported) -> Encoder:
+    """The same by an exported file, without torch."""
+
+    def encode(paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
+        pixels, numbers, causes = [], [], {}
+        for i, path in enumerate(paths):
+            try:
+                pixels.append(exported.pixels(decode(path)))
+                numbers.append(i)
+            except DecodeError as error:
+                causes[i] = error.cause
+        vectors = [exported(np.stack(pixels[i : i + BATCH])) for i in range(0, len(pixels), BATCH)]
+        return np.concatenate([np.zeros((0, exported.dim), np.float32), *vectors]), np.array(numbers, np.int64), causes
 
     return encode
 

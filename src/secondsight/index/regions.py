@@ -11,12 +11,12 @@ import numpy as np
 from secondsight import explain
 from secondsight.data.loading.decode import DecodeError
 from secondsight.errors import ConfigError, DataError
-from secondsight.explain import Explanation, Places
 from secondsight.index.hits import Hits
 from secondsight.index.queries import Queries
 from secondsight.progress import track
 
 if TYPE_CHECKING:
+    from secondsight.explain import Explanation, Places
     from secondsight.index.collection import Index
 
 FIRST = 100

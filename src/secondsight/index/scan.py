@@ -88,21 +88,28 @@ def _folder(folder: str) -> Found:
                 continue
             seen.add((status.st_dev, status.st_ino))
             with os.scandir(place) as entries:
-                for entry in entries:
-                    name = entry.name
-                    try:
-                        if is_image(name):
-                            status = entry.stat()
-                            if stat.S_ISREG(status.st_mode):
-                                found.files[prefix + name] = status.st_size, status.st_mtime_ns
-                                continue
-                        if not hidden(name) and entry.is_dir():
-                            waiting.append((f"{prefix}{name}/", entry.path))
-                    except OSError:  # a link that leads nowhere, or a file that went away meanwhile
-                        continue
+                waiting += _entries(entries, prefix, found.files)
         except OSError:
             found.unlisted.append(prefix)
     return found
+
+
+def _entries(entries: Iterable[os.DirEntry], prefix: str, files: dict[str, tuple[int, int]]) -> list[tuple[str, str]]:
+    """Put the pictures of one folder into ``files``; gives the folders in it."""
+    folders, regular = [], stat.S_IFREG
+    for entry in entries:
+        name = entry.name
+        try:
+            if is_image(name):
+                status = entry.stat()
+                if stat.S_IFMT(status.st_mode) == regular:
+                    files[prefix + name] = status.st_size, status.st_mtime_ns
+                    continue
+            if not hidden(name) and entry.is_dir():
+                folders.append((f"{prefix}{name}/", entry.path))
+        except OSError:  # a link that leads nowhere, or a file that went away meanwhile
+            continue
+    return folders
 
 
 def folder_labels(files: Mapping[str, Any]) -> dict[str, str]:
@@ -111,14 +118,16 @@ def folder_labels(files: Mapping[str, Any]) -> dict[str, str]:
     >>> folder_labels(["w/a/1.jpg", "w/b/2.jpg", "w/b/c/3.jpg"])
     {'w/a/1.jpg': 'a', 'w/b/2.jpg': 'b', 'w/b/c/3.jpg': 'b'}
     """
-    parts = {path: path.split("/")[:-1] for path in files}
+    folders = {path: path.rpartition("/")[0] for path in files}
+    parts = {folder: folder.split("/") if folder else [] for folder in set(folders.values())}
     depth = 0
     while len({tuple(p[: depth + 1]) for p in parts.values()}) == 1 and all(len(p) > depth + 1 for p in parts.values()):
         depth += 1
     tops = {p[depth].lower() for p in parts.values() if len(p) > depth}
     if len(tops) > 1 and tops <= set(PARTS) and all(len(p) > depth + 1 for p in parts.values()):
         depth += 1  # train/ and test/ are parts of a dataset, not classes
-    return {path: p[depth] for path, p in parts.items() if len(p) > depth}
+    labels = {folder: p[depth] for folder, p in parts.items() if len(p) > depth}
+    return {path: labels[folder] for path, folder in folders.items() if folder in labels}
 
 
 def has_labels(files: Mapping[str, Any]) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 import filelock
 import numpy as np
 
-from secondsight.errors import DataError
+from secondsight.errors import DataError, UnknownName
 from secondsight.index import segments
 from secondsight.index.catalogue import Catalogue, fact, set_fact, stored
 from secondsight.index.segments import DTYPES, Segment
@@ -74,7 +74,7 @@ class Store:
     def create(folder: Path, *, dim: int, dtype: str, facts: dict[str, Any]) -> None:
         """Write an empty store into an existing folder."""
         if dtype not in DTYPES:
-            raise DataError(f"vectors are stored as {' or '.join(DTYPES)}, not as {dtype!r}")
+            raise UnknownName("type of stored vectors", dtype, DTYPES)
         (folder / segments.FOLDER).mkdir()
         Catalogue.create(folder, {"dim": dim, "dtype": dtype, **facts})
 

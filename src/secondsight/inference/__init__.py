@@ -14,8 +14,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from secondsight.inference.description import agree
     from secondsight.inference.exported import Exported, load
-    from secondsight.inference.runtimes import Runtime, agree, runtime
+    from secondsight.inference.runtimes import Runtime, runtime
 
 __all__ = ["Exported", "Runtime", "agree", "load", "runtime"]
 
@@ -23,7 +24,7 @@ _PLACES = {
     "Exported": "secondsight.inference.exported",
     "load": "secondsight.inference.exported",
     "Runtime": "secondsight.inference.runtimes",
-    "agree": "secondsight.inference.runtimes",
+    "agree": "secondsight.inference.description",
     "runtime": "secondsight.inference.runtimes",
 }
 

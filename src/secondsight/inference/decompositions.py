@@ -10,11 +10,15 @@ from typing import Any
 
 import torch
 
+import secondsight.functional.pooling.jcf  # noqa: F401 registers the operator
+from secondsight.inference import routing
+
 
 @cache
 def translations() -> dict[Callable, Callable]:
-    """torch's operators → functions that write ONNX: the exporter's ``custom_translation_table``."""
+    """torch's operators, and our own → functions that write ONNX: the exporter's ``custom_translation_table``."""
     return {
+        torch.ops.secondsight.jcf.default: routing.jcf,
         torch.ops.aten._linalg_eigh.default: _eigh,
         torch.ops.aten.linalg_cholesky_ex.default: _cholesky,
         torch.ops.aten.linalg_solve_triangular.default: _solve_triangular,

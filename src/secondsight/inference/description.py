@@ -14,6 +14,8 @@ FORMAT = 1
 KEY = "secondsight"
 """The entry of the ONNX file's metadata that holds the description, as JSON."""
 
+RUNTIMES = ("auto", "torch", "compile", "onnx", "onnx-int8")
+
 PRECISIONS = ("float32", "float16", "int8")
 
 
@@ -65,3 +67,13 @@ class Description:
             if isinstance(error, WeightsError):
                 raise
             raise WeightsError(f"{file}: its description is damaged ({error}): export the model again") from error
+
+
+def agree(first: str, second: str) -> bool:
+    """Whether vectors of two runtimes may stand in one index: they differ by less than 1e-3, as exporting has measured,
+    unless one of them has fewer digits.
+
+    >>> agree("torch", "onnx"), agree("onnx", "onnx-int8"), agree("onnx-half", "onnx-half")
+    (True, False, True)
+    """
+    return first == second or not {first, second} & {"onnx-int8", "onnx-half"}

@@ -41,6 +41,11 @@ class Exported:
         """Pixels a side of the images that the model was made for."""
         return self.description.picture.size
 
+    @property
+    def name(self) -> str:
+        """As a runtime: what made the vectors."""
+        return {"float32": "onnx", "float16": "onnx-half", "int8": "onnx-int8"}[self.description.precision]
+
     def fingerprint(self) -> str:
         """Of the model that was exported: its vectors and this file's are comparable, unless it is in 8 bits."""
         return self.description.fingerprint

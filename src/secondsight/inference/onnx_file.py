@@ -29,6 +29,9 @@ from secondsight.version import __version__
 AGREE = 0.99999
 """The least cosine between the file's vector of an image and the model's; below it nothing is written."""
 
+DIFFERENCE = 1e-3
+"""The most that a number of a float32 file's vector may differ: within it, an index takes both for the same."""
+
 HALF = 0.999
 """As ``AGREE``, for a backbone in half precision."""
 
@@ -38,11 +41,12 @@ BATCHES = (1, 5)
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison with torch: so many images of that size, and the least cosine among them."""
+    """So many images of that size by torch and by the file: the least cosine, the largest difference of a number."""
 
     images: int
     size: int
     cosine: float
+    difference: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -123,12 +127,13 @@ def compared(model: Embedder, exported: Exported, pictures: Sequence[np.ndarray]
         images = torch.cat([images, torch.zeros_like(images[:1]), torch.full_like(images[:1], 255)])
         for count in BATCHES if size == model.size else BATCHES[-1:]:
             some = torch.cat([images] * -(-count // len(images)))
-            cosine = min(_least_cosine(model, exported, block) for block in some.split(count) if len(block) == count)
-            checks.append(Check(count, size, cosine))
+            found = [_likeness(model, exported, block) for block in some.split(count) if len(block) == count]
+            checks.append(Check(count, size, min(c for c, _ in found), max(d for _, d in found)))
     return tuple(checks)
 
 
-def _least_cosine(model: Embedder, exported: Exported, images: Tensor) -> float:
+def _likeness(model: Embedder, exported: Exported, images: Tensor) -> tuple[float, float]:
+    """The least cosine between both vectors of an image, and the largest difference of a number."""
     theirs, ours = exported(images.numpy()).astype(np.float64), model(images).double().numpy()
     if theirs.shape != ours.shape:
         raise RunError(f"the file gives {theirs.shape} for {len(images)} images, the model {ours.shape}")
@@ -136,12 +141,14 @@ def _least_cosine(model: Embedder, exported: Exported, images: Tensor) -> float:
     empty = ~ours.any(1)
     cosine = (theirs * ours).sum(1) / np.maximum(np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1), 1e-30)
     cosine[empty] = 1.0 - np.abs(theirs[empty]).max(axis=1, initial=0.0)
-    return float(np.nan_to_num(cosine, nan=-1.0).min())
+    return float(np.nan_to_num(cosine, nan=-1.0).min()), float(np.nan_to_num(np.abs(theirs - ours), nan=2.0).max())
 
 
 def _refuse_unlike(checks: Iterable[Check], model: Embedder, least: float) -> None:
+    checks = list(checks)
     worst = min(checks, key=lambda check: check.cosine)
-    if worst.cosine >= least:
+    different = max(check.difference for check in checks)
+    if worst.cosine >= least and (least == HALF or different <= DIFFERENCE):
         return
     name = f"{model.backbone.name} with {model.config.pooling}"
     if least == HALF:
@@ -151,7 +158,8 @@ def _refuse_unlike(checks: Iterable[Check], model: Embedder, least: float) -> No
         )
     raise RunError(
         f"the file of {name} does not agree with torch: cosine {worst.cosine:.6f} for {worst.images} image(s) of "
-        f"{worst.size} pixels, {least} is asked for; nothing was written. Please report it with the model's config.toml"
+        f"{worst.size} pixels, {least} is asked for, numbers up to {different:.1e} apart; nothing was written. Please "
+        "report it with the model's config.toml"
     )
 
 

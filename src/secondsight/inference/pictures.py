@@ -38,12 +38,24 @@ def squared(image: Image.Image, picture: Picture) -> Image.Image:
     how = Image.Resampling[picture.interpolation.upper()]
     if picture.name == "resize":
         return _resized(image, picture.size, picture.size, how)
-    width, height = image.size
+    high, wide, top, left = _sides(picture, image.height, image.width)
+    return _resized(image, wide, high, how).crop((left, top, left + picture.size, top + picture.size))
+
+
+def seen(picture: Picture, height: int, width: int) -> tuple[float, float, float, float]:
+    """The part of a picture that the model sees: left, top, right, bottom, as fractions of its sides."""
+    if picture.name == "resize":
+        return 0.0, 0.0, 1.0, 1.0
+    high, wide, top, left = _sides(picture, height, width)
+    return left / wide, top / high, (left + picture.size) / wide, (top + picture.size) / high
+
+
+def _sides(picture: Picture, height: int, width: int) -> tuple[int, int, int, int]:
+    """Height and width after resizing, and where the crop begins, from the top and from the left."""
     # Rounding as in data.loading.transforms: the longer side down, the crop's corner to the nearest.
     wide = picture.resize if width <= height else int(picture.resize * width / height)
     high = picture.resize if height <= width else int(picture.resize * height / width)
-    left, top = round((wide - picture.size) / 2), round((high - picture.size) / 2)
-    return _resized(image, wide, high, how).crop((left, top, left + picture.size, top + picture.size))
+    return high, wide, round((high - picture.size) / 2), round((wide - picture.size) / 2)
 
 
 def _resized(image: Image.Image, width: int, height: int, how: Image.Resampling) -> Image.Image:

@@ -25,11 +25,10 @@ from torch import Tensor
 
 from secondsight import files
 from secondsight.errors import ConfigError, SecondsightError, UnknownName, WeightsError, first_line
+from secondsight.inference.description import RUNTIMES
 from secondsight.inference.exported import Exported
 from secondsight.inference.onnx_file import write
 from secondsight.model import Embedder
-
-RUNTIMES = ("auto", "torch", "compile", "onnx", "onnx-int8")
 
 BATCH, ROUNDS = 8, 3
 """Images at once, and how often each runtime has its turn, when they are measured."""
@@ -59,15 +58,6 @@ class Runtime:
             return self.name
         others = ", ".join(f"{name} {speed:.0f}" for name, speed in self.speeds.items())
         return f"{self.name} (images/s here: {others})"
-
-
-def agree(first: str, second: str) -> bool:
-    """Whether vectors of two runtimes may stand in one index: they differ by less than 1e-3.
-
-    >>> agree("torch", "onnx"), agree("onnx", "onnx-int8")
-    (True, False)
-    """
-    return (first == "onnx-int8") == (second == "onnx-int8")
 
 
 def runtime(
@@ -138,7 +128,7 @@ def _kept(model: Embedder, name: str, device: torch.device, beside: str | Path |
     if name == "onnx-int8":
         where = f"{beside}" if beside else "MODEL"
         raise WeightsError(
-            f"{model.backbone.name} with {model.config.pooling} has no int8 file yet: "
+            f"{model.backbone.name} with {model.config.pooling} has no int8 file yet; "
             f"`secondsight export {where} --int8 --data IMAGES` makes it, with what it costs"
         )
     place = next(p for p in _places(fingerprint, beside) if _writable(p))
@@ -149,9 +139,10 @@ def _kept(model: Embedder, name: str, device: torch.device, beside: str | Path |
 
 def keep_int8(model: Embedder, path: str | Path, *, beside: str | Path | None = None) -> Path:
     """Put an int8 file where ``runtime(model, "onnx-int8")`` finds it."""
-    place = next(p for p in _places(model.fingerprint(), beside) if _writable(p))
-    files.write_bytes(place / INT8, Path(path).read_bytes())
-    return place / INT8
+    places = [place for place in _places(model.fingerprint(), beside) if _writable(place)]
+    for place in places:  # an index, which has a copy of the model, looks in the user's cache
+        files.write_bytes(place / INT8, Path(path).read_bytes())
+    return places[0] / INT8
 
 
 def _fastest(model: Embedder, device: torch.device, beside: str | Path | None, *, measure: bool = True) -> Runtime:

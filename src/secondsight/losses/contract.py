@@ -25,7 +25,7 @@ class Expects:
 
 
 @dataclass(frozen=True)
-class Part:
+class LossPart:
     """A slice of the embedding that is made a unit vector and scaled at test time."""
 
     size: int
@@ -62,7 +62,7 @@ class Loss(nn.Module):
         self.classes = classes
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[LossPart, ...]:
         """How the embedding is put together at test time; empty where it is used as it is."""
         return ()
 

@@ -15,7 +15,7 @@ from secondsight.functional.losses.boosting import (
     hard_negative_contrastive,
 )
 from secondsight.functional.losses.pairs import unit
-from secondsight.losses.contract import Expects, Loss, Part, cut, require_positive
+from secondsight.losses.contract import Expects, Loss, LossPart, cut, require_positive
 
 
 class HDC(Loss):
@@ -56,8 +56,8 @@ class HDC(Loss):
         self.margin, self.form = margin, form
 
     @property
-    def parts(self) -> tuple[Part, ...]:
-        return tuple(Part(size, 1.0) for size in self.sizes)
+    def parts(self) -> tuple[LossPart, ...]:
+        return tuple(LossPart(size, 1.0) for size in self.sizes)
 
     def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
         heads = [unit(head) for head in z.split(list(self.sizes), dim=1)]
@@ -105,8 +105,8 @@ class BIER(Loss):
         self.alpha, self.beta, self.cost, self.self_pairs = alpha, beta, cost, self_pairs
 
     @property
-    def parts(self) -> tuple[Part, ...]:
-        return tuple(Part(size, size / self.dim) for size in self.sizes)
+    def parts(self) -> tuple[LossPart, ...]:
+        return tuple(LossPart(size, size / self.dim) for size in self.sizes)
 
     def compute(self, z: Float[Tensor, "b d"], labels: Int[Tensor, " b"]) -> Float[Tensor, ""]:
         learners = z.split(list(self.sizes), dim=1)

@@ -40,7 +40,7 @@ class ModelConfig(Strict):
     dim: Size = 512  # numbers per image; fewer are cheaper to store, 512 is the paper's
     reduce: Annotated[int, Field(ge=0, le=MOST)] = 256  # channels that the pooling sees; 0 = all of the backbone's
     norm_exponent: Annotated[float, Field(ge=0, le=1)] = 1.0  # 1 = ℓ2 at every location (the paper), 0 = keep its norm
-    learn_exponent: bool = False
+    learn_exponent: bool = False  # let training move norm_exponent
     size: Annotated[int, Field(ge=1, le=1 << 14)] | None = None  # pixels a side, None = the backbone's own
     transform: str | None = None  # how images are made square; None = "resize", or in training what suits its transform
     mirror: bool = False  # embed an image together with its mirror image; takes twice the time

@@ -1,4 +1,4 @@
-"""A model as a directory: ``config.toml``, ``model.safetensors`` and, where it is known, ``origin.json``.
+"""A model as a directory: ``config.toml``, ``model.safetensors``; where known, ``origin.json``, ``calibration.json``.
 
 A directory may come from a stranger. Nothing in it is executed; its configuration is checked, and what it would build
 is compared with the weight file's header, before any memory is taken; the stored fingerprint is compared after loading.
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from secondsight import files
 from secondsight.errors import ConfigError, DataError, WeightsError, first_line
-from secondsight.model import origin
+from secondsight.model import calibration, origin
 from secondsight.model.config import FORMAT, ModelConfig
 from secondsight.model.embedder import Embedder, digest
 from secondsight.pooling.names import saved_name
@@ -41,6 +41,8 @@ def save(model: Embedder, directory: str | Path) -> None:
         (fresh / CONFIG).write_text(text, encoding="utf-8")
         if model.origin is not None:
             (fresh / ORIGIN).write_text(model.origin.dumps(), encoding="utf-8")
+        if model.calibration is not None:
+            calibration.write(model.calibration, fresh, model.fingerprint())
 
 
 def load(directory: str | Path, *, device: str | torch.device = "cpu") -> Embedder:
@@ -63,7 +65,7 @@ def load(directory: str | Path, *, device: str | torch.device = "cpu") -> Embedd
     except (SafetensorError, OSError, ValueError) as error:
         if isinstance(error, (WeightsError, ConfigError)):
             raise
-        raise WeightsError(f"{path} is damaged or not a safetensors file: {error}") from error
+        raise WeightsError(f"{path} is damaged or not a safetensors file ({error}); save or get it again") from error
     model = Embedder.from_config(config)
     _check_dtypes(model, weights, path)
     model.load_state_dict(weights)
@@ -75,6 +77,8 @@ def load(directory: str | Path, *, device: str | torch.device = "cpu") -> Embedd
             "the model again, or train it anew"
         )
     model.origin = origin.read(folder / ORIGIN)
+    if (folder / calibration.FILE).is_file():
+        model.calibration = calibration.read(folder, model.fingerprint())
     return model.to(device).eval()
 
 
@@ -114,7 +118,7 @@ def model_folder(directory: str | Path) -> Path:
             return folder / inside
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
-            raise WeightsError(f"{folder} is not a saved model: it has no {name}")
+            raise WeightsError(f"{folder} is not a saved model: it has no {name}; name one, such as runs/birds/best")
     return folder
 
 

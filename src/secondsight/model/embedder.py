@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -17,12 +16,14 @@ from secondsight.data.loading import transforms
 from secondsight.data.loading.transforms import Transform
 from secondsight.errors import ConfigError
 from secondsight.functional.losses.pairs import unit_parts
+from secondsight.model.calibration import Calibration
 from secondsight.model.config import TRAINING_ONLY, ModelConfig
 from secondsight.model.origin import Origin
 from secondsight.model.reduction import Reduction
 from secondsight.model.views import VIEWS, mean
 from secondsight.pooling import POOLINGS, Pooling, family
 from secondsight.pooling.contract import Features, Grid
+from secondsight.pooling.feature_samples import Mapped
 from secondsight.strict_toml import validate
 
 
@@ -37,6 +38,7 @@ class Embedder(nn.Module):
         self.pooling = pooling
         self.keep = nn.Parameter(torch.eye(pooling.out_dim, config.keep)) if config.keep else None
         self.origin: Origin | None = None
+        self.calibration: Calibration | None = None  # what cosines of its vectors mean
         sizes = [size for size, _ in config.normalise]
         if sizes and sum(sizes) != self.dim:
             raise ConfigError(f"the parts {sizes} to normalise add up to {sum(sizes)}, not to {self.dim}")
@@ -48,6 +50,10 @@ class Embedder(nn.Module):
         Args:
             backbone: A name that ``secondsight backbones`` lists, or a backbone.
             keywords: The other fields of ``ModelConfig``, which says what each of them moves.
+
+        >>> model = Embedder.build(weights="random", pooling="jcf-4-2", dim=16).eval()
+        >>> model(torch.zeros(2, 3, 64, 64, dtype=torch.uint8)).shape
+        torch.Size([2, 16])
         """
         if isinstance(backbone, str):
             return cls.from_config(validate(ModelConfig, {"backbone": backbone, **keywords}, source="Embedder.build"))
@@ -90,7 +96,13 @@ class Embedder(nn.Module):
         self, features: Float[Tensor, "b l c"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b out"]:
         """From the backbone's local features on: reduction and pooling."""
-        z = self.pooling(self.reduced(features), mask, grid=grid)
+        return self._kept(self.pooling(self.reduced(features), mask, grid=grid))
+
+    def ended(self, sums: Float[Tensor, "b ..."]) -> Float[Tensor, "b out"]:
+        """From ``pooling.sums`` on, where the pooling has them."""
+        return self._kept(self.pooling.ended(sums))
+
+    def _kept(self, z: Float[Tensor, "b all"]) -> Float[Tensor, "b out"]:
         return z if self.keep is None else z @ self.keep
 
     def reduced(self, features: Float[Tensor, "b l c"]) -> Float[Tensor, "b l d"]:
@@ -138,7 +150,7 @@ class Embedder(nn.Module):
             self.reduction.fit(features, seed=seed)
             if self.pooling.fit_takes_channels:
                 known["channels"] = self.reduction.weight.detach().T
-        self.pooling.fit(_Mapped(features, self.reduced), grid=grid, seed=seed, **known)
+        self.pooling.fit(Mapped(features, self.reduced), grid=grid, seed=seed, **known)
 
     def fingerprint(self) -> str:
         """A hash of configuration and weights: equal for models that give equal embeddings, different otherwise."""
@@ -170,14 +182,3 @@ def digest(config: dict[str, Any], weights: dict[str, Tensor]) -> str:
         found.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()
-
-
-class _Mapped:
-    """A stream seen through a function, as often as it is asked for."""
-
-    def __init__(self, features: Features, function):
-        self.features, self.function = features, function
-
-    def __iter__(self):
-        stream: Iterable[Tensor] = [self.features] if isinstance(self.features, Tensor) else self.features
-        return (self.function(part) for part in stream)

@@ -105,6 +105,19 @@ class Pooling(nn.Module):
         """
         yield from ()
 
+    @property
+    def keeps_sums(self) -> bool:
+        """Whether ``sums`` and ``ended`` exist: where only the readout learns, the sums are made once and kept."""
+        return False
+
+    def sums(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b ..."]:
+        """All that the readout parameters weigh, and nothing that depends on them: ``ended(sums(x)) == forward(x)``."""
+        raise NotImplementedError
+
+    def ended(self, sums: Float[Tensor, "b ..."]) -> Float[Tensor, "b out"]:
+        """What follows ``sums``."""
+        raise NotImplementedError
+
     def flops(self, locations: int) -> int:
         """Floating-point operations (a multiply-add is two) of one image with ``locations`` local features."""
         raise NotImplementedError

@@ -34,7 +34,7 @@ class Ended(Pooling):
     def forward(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b out"]:
-        return self.ending(self.pooling(x, mask, grid=grid))
+        return self.ended(self.sums(x, mask, grid=grid))
 
     def local(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
@@ -54,6 +54,18 @@ class Ended(Pooling):
     def readout_parameters(self) -> Iterator[nn.Parameter]:
         """The matrix of ``whiten``."""
         yield from self.ending.parameters()
+
+    @property
+    def keeps_sums(self) -> bool:
+        return True
+
+    def sums(
+        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
+    ) -> Float[Tensor, "b c"]:
+        return self.pooling(x, mask, grid=grid)
+
+    def ended(self, sums: Float[Tensor, "b c"]) -> Float[Tensor, "b out"]:
+        return self.ending(sums)
 
     def flops(self, locations: int) -> int:
         return self.pooling.flops(locations) + self.ending.flops()

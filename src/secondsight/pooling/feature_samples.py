@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from jaxtyping import Float
@@ -10,6 +10,17 @@ from torch import Tensor
 
 from secondsight.errors import DataError
 from secondsight.pooling.contract import Features
+
+
+class Mapped:
+    """A stream seen through a function, as often as it is asked for."""
+
+    def __init__(self, features: Features, function: Callable[[Tensor], Tensor]):
+        self.features, self.function = features, function
+
+    def __iter__(self) -> Iterator[Tensor]:
+        stream: Iterable[Tensor] = [self.features] if isinstance(self.features, Tensor) else self.features
+        return (self.function(part) for part in stream)
 
 
 def chunks(features: Features) -> Iterator[Float[Tensor, "m d"]]:

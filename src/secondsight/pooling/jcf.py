@@ -20,6 +20,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, ShapeError, UnknownName
+from secondsight.functional.pooling.assignment import cosine
+from secondsight.functional.pooling.codeword_sums import codeword_sums
 from secondsight.functional.pooling.jcf import jcf, jcf_local
 from secondsight.functional.pooling.locations import location_count
 from secondsight.pooling.codebook import Assigned, Codebook
@@ -300,6 +302,34 @@ class JCF(Pooling):
             self._start_second_factor(points.to(self.uv))
         if self.ending.needed:
             self.ending.fit(self._sums(features))
+
+    @property
+    def keeps_sums(self) -> bool:
+        """Gains weigh pairs of codewords, g_n g_m: too many to keep, unless a location has one codeword and n = m."""
+        if self.dropout:
+            return False
+        linear = all(isinstance(f, Linear) for f in self.mixers)
+        return not self._gains or (linear and [book.k for book in self._books] == [1])
+
+    @property
+    def _gains(self) -> bool:
+        return any(book.log_gains is not None for book in self._books)
+
+    def sums(
+        self, x: Locals, mask: Mask = None, *, grid: Grid | None = None
+    ) -> Float[Tensor, "b k"] | Float[Tensor, "b n k"]:
+        """z before power and matrix; with gains one for each codeword, before its gain."""
+        if not self._gains:
+            return self._summed(x, mask)
+        x = self.checked(x, mask)
+        words = cosine(x, self._books[0].words).argmax(-1)
+        uv, bias = self.unshared()
+        z = codeword_sums(x, words, uv, bias=bias, mask=mask)
+        return z if self.reduce == "sum" else z / location_count(x, mask)[..., None]
+
+    def ended(self, sums: Float[Tensor, "b ..."]) -> Float[Tensor, "b out"]:
+        gains = self._books[0].gains if self._gains else None
+        return self.ending(sums if gains is None else gains.square().to(sums.dtype) @ sums)
 
     def _sums(self, features: Features) -> Float[Tensor, "images out"]:
         was_training = self.training

@@ -22,6 +22,7 @@ from secondsight.pooling.hadamard import Hadamard
 from secondsight.pooling.jcf import JCF
 from secondsight.pooling.lowrank import LowRankBilinear
 from secondsight.pooling.mfa import MFAFV, MFAFVNet
+from secondsight.pooling.mixed import Mixed
 from secondsight.pooling.mlb import MLB
 from secondsight.pooling.projection import Projected
 from secondsight.pooling.sta import ISTA, STA
@@ -55,6 +56,7 @@ POOLINGS: dict[str, type[Pooling]] = {
         STA,
         ISTA,
         JCF,
+        Mixed,
     )
 }
 """Family → class. A name is a family and its numbers: ``jcf-32-8`` is of the family ``jcf``."""
@@ -78,7 +80,7 @@ def build(
     (16, 16)
     """
     cls = POOLINGS[family(name)]
-    if cls.skips_reduction and out_dim is not None and options.keys() & {"power", "whiten"}:
+    if cls in (Average, Max, GeM) and out_dim is not None and options.keys() & {"power", "whiten"}:
         return _ended(name, in_dim, out_dim, **options)
     if out_dim is None and cls.takes_out_dim:
         raise ConfigError(f"{name} makes as many numbers as it is asked for: say out_dim")

@@ -12,7 +12,7 @@ from secondsight.model import Embedder
 
 
 @dataclass(frozen=True)
-class Cost:
+class HeadCost:
     parameters: int  # of reduction and pooling
     gflops: float  # of reduction and pooling, an image
     ms_head: float  # of reduction and pooling, an image
@@ -29,7 +29,7 @@ def counted(model: Embedder) -> tuple[int, float]:
 
 
 @torch.inference_mode()
-def measure(model: Embedder, *, images: int = 4, turns: int = 5) -> Cost:
+def measure(model: Embedder, *, images: int = 4, turns: int = 5) -> HeadCost:
     """Count, and time one batch of ``images``; the best of ``turns``, which noise can only lengthen."""
     model.eval()
     device = next(model.parameters()).device
@@ -37,7 +37,7 @@ def measure(model: Embedder, *, images: int = 4, turns: int = 5) -> Cost:
     batch = torch.randint(256, (images, 3, size, size), dtype=torch.uint8, device=device)
     features, grid = model.backbone(batch), model.backbone.grid(size, size)
     parameters, gflops = counted(model)
-    return Cost(
+    return HeadCost(
         parameters=parameters,
         gflops=gflops,
         ms_head=round(

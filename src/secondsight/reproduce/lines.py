@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from xxhash import xxh3_64_hexdigest
+
 from secondsight.errors import ConfigError
 from secondsight.reproduce.tables import Table
 from secondsight.train import recipe_file
@@ -60,15 +62,19 @@ def _all(path: Path) -> Iterator[Line]:
     for number, text in enumerate(lines, 1):
         if text.endswith("}"):
             try:
-                yield Line(**json.loads(text))
-            except (ValueError, TypeError) as error:
+                content = json.loads(text)
+                stored = content.pop("check", None)  # lines of older versions have none
+                if stored is not None and stored != _check(content):
+                    raise ValueError("it is not what was written")
+                yield Line(**content)
+            except (ValueError, TypeError, AttributeError) as error:
                 raise ConfigError(f"{path}, line {number} is not a result: {error}; take the line away") from error
 
 
 def add(path: Path, line: Line) -> None:
     """Append one line in one write, so that several processes may add to one file, and wait until it is on disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = json.dumps(asdict(line), ensure_ascii=False) + "\n"
+    content = json.dumps(asdict(line) | {"check": _check(asdict(line))}, ensure_ascii=False) + "\n"
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
     try:
         size = os.fstat(handle).st_size
@@ -77,6 +83,10 @@ def add(path: Path, line: Line) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _check(content: dict[str, Any]) -> str:
+    return xxh3_64_hexdigest(json.dumps(content, sort_keys=True).encode())
 
 
 def _last_byte(handle: int, size: int) -> bytes:

@@ -26,7 +26,7 @@ from secondsight.version import __version__
 
 
 @dataclass(frozen=True)
-class Places:
+class RunPaths:
     """Where images and weights are, and where everything goes. No figure depends on it."""
 
     data: str | None = None  # None: where the recipe says
@@ -53,7 +53,7 @@ class Session:
 def run_table(
     table: Table,
     wanted: Sequence[Run],
-    places: Places,
+    places: RunPaths,
     *,
     limit: int | None = None,
     say: Callable[[str], None] = print,
@@ -93,7 +93,7 @@ def run_table(
 def _attempt(
     table: Table,
     run: Run,
-    places: Places,
+    places: RunPaths,
     fresh: Sequence[Line],
     session: Session,
     *,
@@ -126,7 +126,7 @@ def _stopping(session: Session) -> Iterator[None]:
 
 
 def run_one(
-    table: Table, run: Run, places: Places, fresh: Sequence[Line], *, say: Callable[[str], None], quiet: bool = True
+    table: Table, run: Run, places: RunPaths, fresh: Sequence[Line], *, say: Callable[[str], None], quiet: bool = True
 ) -> tuple[Line | None, bool]:
     """Train and measure; None where a signal stopped it, and whether one asked to stop, be it too late for this run.
 
@@ -156,7 +156,7 @@ def run_one(
     return line if resumed else replace(line, seconds=round(time.perf_counter() - start, 1)), result.asked
 
 
-def placed(recipe: Recipe, places: Places) -> Recipe:
+def placed(recipe: Recipe, places: RunPaths) -> Recipe:
     """The recipe with this machine's paths."""
     words = [recipe_file.word("data.path", places.data)] if places.data is not None else []
     if recipe.model.backbone in places.weights:
@@ -164,7 +164,7 @@ def placed(recipe: Recipe, places: Places) -> Recipe:
     return recipe_file.make(recipe.model_dump(mode="python"), words)
 
 
-def tidy(where: Path, places: Places) -> None:
+def tidy(where: Path, places: RunPaths) -> None:
     """Leave the figures of a finished run; its weights are what takes the room."""
     if not places.keep_models:
         for part in ("checkpoints", "best"):
@@ -190,7 +190,7 @@ def _make_ready(where: Path, recipe: Recipe, say: Callable[[str], None]) -> bool
 
 
 def _same_inputs(
-    table: Table, run: Run, counts: dict, given: dict[str, str], fresh: Sequence[Line], places: Places
+    table: Table, run: Run, counts: dict, given: dict[str, str], fresh: Sequence[Line], places: RunPaths
 ) -> None:
     """Figures on different images do not belong in one table, nor those of a backbone that began with other weights."""
     path = lines.path_of(table.name, places.out)
@@ -216,14 +216,14 @@ def _line(table: Table, run: Run, recipe: Recipe, where: Path, counts: dict, giv
     report = json.loads((where / "report.json").read_text(encoding="utf-8"))
     history = [_figures(row) for row in report["history"]]
     losses = [row["loss"] for row in read_metrics(where / "metrics.jsonl") if row["kind"] == "train"]
-    judged = [row for row in history if row["epoch"] > 0]  # epoch 0 is what was there before anything was learned
+    validated = [row for row in history if row["epoch"] > 0]  # epoch 0 is what was there before anything was learned
     return Line(
         table=table.name,
         row=run.row.name,
         fold=run.fold,
         seed=run.seed,
-        last=judged[-1],
-        best=max(judged, key=lambda row: row[recipe.validation.metric]),
+        last=validated[-1],
+        best=max(validated, key=lambda row: row[recipe.validation.metric]),
         history=history,
         loss=round(losses[-1], 6) if losses else None,
         **asdict(measure(load(where / "best"))),

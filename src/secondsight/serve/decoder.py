@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,6 +27,7 @@ def main(memory: int, pixels: int) -> None:
 
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    warnings.simplefilter("ignore")  # what a library thinks of a stranger's picture is nothing for the log
     # Messages have the output for themselves: what a library prints goes to the errors.
     source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -18,6 +18,7 @@ from urllib.parse import parse_qs
 from secondsight.serve.limits import Limits
 
 if TYPE_CHECKING:
+    from secondsight.serve.decoders import Decoders
     from secondsight.serve.metrics import Metrics
 
 Scope = MutableMapping[str, Any]
@@ -39,6 +40,7 @@ HEADERS = {
     "x-frame-options": "DENY",
     "permissions-policy": "geolocation=(), microphone=()",
 }
+OWN = [(k.encode(), v.encode()) for k, v in {"cache-control": "no-store", **HEADERS}.items()]
 OPEN = {"/healthz"}  # needs no token and no place in the queue
 
 
@@ -52,8 +54,18 @@ class Refused(Exception):
 class Guard:
     """ASGI: checks, then the application."""
 
-    def __init__(self, app: Any, *, token: str | None, hosts: set[str] | None, limits: Limits, metrics: Metrics):
+    def __init__(
+        self,
+        app: Any,
+        *,
+        token: str | None,
+        hosts: set[str] | None,
+        limits: Limits,
+        metrics: Metrics,
+        decoders: Decoders,
+    ):
         self.app, self.token, self.hosts, self.limits, self.metrics = app, token, hosts, limits, metrics
+        self.decoders = decoders
         self.working = self.arriving = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,11 +80,10 @@ class Guard:
             if message["type"] == "http.response.start":
                 status, begun = message["status"], True
                 given = {name.lower() for name, _ in message.get("headers", [])}
-                own = {"cache-control": "no-store", **HEADERS}
-                more = [(k.encode(), v.encode()) for k, v in own.items() if k.encode() not in given]
+                more = [(name, value) for name, value in OWN if name not in given]
                 message = {**message, "headers": [*message.get("headers", []), *more]}
-            # Whoever does not read the answer is cut off.
-            await asyncio.wait_for(send(message), self.limits.arrival)
+            async with asyncio.timeout(self.limits.arrival):  # whoever does not read the answer is cut off
+                await send(message)
 
         try:
             await self._checked(scope, receive, answer)

@@ -1,44 +1,38 @@
-"""What is kept of recent pictures, so that boxes, parts and explanations need no second pass of the network."""
+"""A picture with its features, so that boxes, parts and explanations need no second pass of the network."""
 
 from __future__ import annotations
 
-import io
-import secrets
-import threading
-from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from PIL import Image
 from torch import Tensor
 
 from secondsight.errors import ConfigError
 from secondsight.explain import Places, from_features
-from secondsight.explain.geometry import Box, Frame
-from secondsight.explain.places import view_masks
+from secondsight.explain.geometry import Box
 from secondsight.model import Embedder, mean
+from secondsight.model.views import view_masks
+from secondsight.serve.shelf import Seen
 
-PREVIEW = 960  # pixels of the longer side
 
-
-@dataclass(eq=False)
-class Kept:
+@dataclass(eq=False, kw_only=True)
+class Kept(Seen):
     """One picture after the network: features, embedding, and where the places lie."""
 
     model: Embedder
-    features: Float[Tensor, "v l c"]
-    vector: np.ndarray  # (D,) of unit length
-    frame: Frame
-    name: str
-    preview: bytes = b""  # a JPEG to show, of an upload
+    given: Tensor | Callable[[], Tensor]  # features (v, l, c), or what makes them
     _regions: dict[Box, Places] = field(default_factory=dict)
 
     @cached_property
-    def places(self) -> Places:
+    def features(self) -> Float[Tensor, "v l c"]:
+        return self.given if isinstance(self.given, Tensor) else self.given()
+
+    @cached_property
+    def places(self) -> Places:  # pyright: ignore[reportIncompatibleMethodOverride] computed once
         made = from_features(self.model, self.features, frame=self.frame)
         made.name = self.name
         return made
@@ -57,7 +51,7 @@ class Kept:
     @torch.no_grad()
     def vector_of(self, box: Box) -> np.ndarray:
         """(D,) of what lies in the box: ``part(box).vector`` without the contributions of single places."""
-        masks = view_masks(self._inside(box)[None], self.frame.grid, len(self.features))
+        masks = view_masks(self._inside(box)[None], self.frame.grid, self.model.views)
         pooled = [
             self.model.pool(features[None], mask, grid=self.frame.grid)
             for features, mask in zip(self.features, masks, strict=True)
@@ -74,43 +68,3 @@ class Kept:
                 f"{bottom:.2f} of the picture"
             )
         return w >= min(0.5, float(w.max()))
-
-
-class Shelf:
-    """At most ``most`` pictures, those used last. Threads may share it."""
-
-    def __init__(self, most: int):
-        self.most = most
-        self._kept: OrderedDict[Hashable, Kept] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: Hashable) -> Kept | None:
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
-
-    def put(self, key: Hashable, kept: Kept) -> None:
-        with self._lock:
-            self._kept[key] = kept
-            self._kept.move_to_end(key)
-            while len(self._kept) > self.most:
-                self._kept.popitem(last=False)
-
-    def add(self, kept: Kept) -> str:
-        """Keep an upload under a name that nobody can guess."""
-        name = secrets.token_urlsafe(12)
-        self.put(name, kept)
-        return name
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-
-def preview(pixels: np.ndarray) -> bytes:
-    """A JPEG of decoded pixels, upright and no larger than a screen needs."""
-    image = Image.fromarray(pixels)
-    image.thumbnail((PREVIEW, PREVIEW))
-    content = io.BytesIO()
-    image.save(content, "JPEG", quality=85)
-    return content.getvalue()

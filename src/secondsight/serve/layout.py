@@ -24,9 +24,8 @@ def layout(vectors: Float[np.ndarray, "n d"], *, seed: int = 0) -> Float[np.ndar
     tsne = require("openTSNE", extra="serve", purpose="the map")
     reduced = principal(vectors, min(AXES, n - 1, vectors.shape[1]), seed=seed)
     chosen = np.sort(np.random.default_rng(seed).permutation(n)[:MOST])
-    made = tsne.TSNE(perplexity=min(30, (len(chosen) - 1) / 3), initialization="pca", random_state=seed, n_jobs=-1).fit(
-        reduced[chosen]
-    )
+    perplexity, jobs = min(30, (len(chosen) - 1) / 3), 1 if n < 5000 else -1  # threads would only wait for each other
+    made = tsne.TSNE(perplexity=perplexity, initialization="pca", random_state=seed, n_jobs=jobs).fit(reduced[chosen])
     places = np.zeros((n, 2))
     places[chosen] = np.asarray(made)
     rest = np.setdiff1d(np.arange(n), chosen)

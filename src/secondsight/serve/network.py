@@ -6,38 +6,43 @@ import queue
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from secondsight.explain import geometry
-from secondsight.model import VIEWS, Embedder, mean
-from secondsight.serve.kept import Kept
+from secondsight.serve.shelf import Seen
+
+if TYPE_CHECKING:
+    from secondsight.model import Embedder
 
 
 @dataclass(frozen=True, eq=False)
 class _Job:
     pixels: np.ndarray
     name: str
-    future: Future[Kept]
+    future: Future[Seen]
 
 
 class Network:
-    """The model behind a queue. Nobody waits for a batch to fill: it is what came while the last one was computed."""
+    """The model behind a queue. Nobody waits for a batch to fill: it is what came while the last one was computed.
 
-    def __init__(self, model: Embedder, *, batch: int, device: str = "cpu"):
-        self.model = model.to(device).eval()
-        self.device = device
+    ``OwnModel`` and ``ExportedFile`` say what runs.
+    """
+
+    size: int  # pixels a side that the model takes
+    target: int  # no side of a picture may be decoded to less
+    model: Embedder | None = None  # what explains; an exported file cannot
+
+    def __init__(self, *, batch: int):
         self.batch = batch
         self.batches = self.pictures = 0
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="network", daemon=True)
         self._thread.start()
 
-    def submit(self, pixels: np.ndarray, name: str) -> Future[Kept]:
+    def submit(self, pixels: np.ndarray, name: str) -> Future[Seen]:
         """What the network makes of a picture (H, W, 3) uint8."""
-        future: Future[Kept] = Future()
+        future: Future[Seen] = Future()
         self._jobs.put(_Job(pixels, name, future))
         return future
 
@@ -73,23 +78,6 @@ class Network:
                 jobs.append(job)
         return jobs, True
 
-    @torch.no_grad()
-    def run(self, pictures: list[np.ndarray], names: list[str]) -> list[Kept]:
-        """As ``embed.encode``, but with the features of every picture: what explanations and boxes need."""
-        model, transform = self.model, self.model.transform
-        images = torch.stack([transform(pixels) for pixels in pictures]).to(self.device)
-        grid = model.backbone.grid(*images.shape[-2:])
-        views: list[Tensor] = [model.backbone(VIEWS[view](images)) for view in model.views]
-        vectors = model.normalise(mean([model.pool(features, grid=grid) for features in views])).float().cpu().numpy()
-        self.batches += 1
-        self.pictures += len(pictures)
-        return [
-            Kept(
-                model,
-                torch.stack([features[i] for features in views]),
-                vectors[i],
-                geometry.frame(transform, grid, *pictures[i].shape[:2]),
-                names[i],
-            )
-            for i in range(len(pictures))
-        ]
+    def run(self, pictures: list[np.ndarray], names: list[str]) -> list[Seen]:
+        """What is made of a batch."""
+        raise NotImplementedError

@@ -92,7 +92,7 @@ def application(
     _items(app, services)
     _state(app, services, metrics)
     surveys.install(app, services)
-    return Guard(app, token=token, hosts=hosts, limits=limits, metrics=metrics)
+    return Guard(app, token=token, hosts=hosts, limits=limits, metrics=metrics, decoders=decoders)
 
 
 def _page(app: FastAPI) -> None:

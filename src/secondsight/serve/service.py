@@ -15,15 +15,16 @@ from secondsight import explain
 from secondsight.data.loading.decode import DecodeError
 from secondsight.errors import ConfigError, DataError, SecondsightError
 from secondsight.explain.geometry import Box
-from secondsight.index import Index
+from secondsight.index import Index, runtime
 from secondsight.index.filters import Where
-from secondsight.index.hits import Item
+from secondsight.index.hits import Hits, Item
 from secondsight.index.queries import combined
 from secondsight.serve.decoders import Decoders
-from secondsight.serve.kept import Kept, Shelf, preview
 from secondsight.serve.limits import Limits
+from secondsight.serve.matcher import Matcher, Question
 from secondsight.serve.network import Network
 from secondsight.serve.requests import Picture, SearchRequest, box_of, where_of
+from secondsight.serve.shelf import WITHOUT_FEATURES, Seen, Shelf, preview
 from secondsight.terminal import plain
 
 T = TypeVar("T")
@@ -54,6 +55,7 @@ class Service:
         self.decoders = decoders
         self.shelf = Shelf(limits.kept)
         self.waiting = 0
+        self.matcher = Matcher(index, self.shown, self.missing)
         self._network: Network | None = None
         self._threads = ThreadPoolExecutor(4, "search")
         self._making = threading.Lock()
@@ -64,14 +66,32 @@ class Service:
         """The model behind its queue; an error that says why there is none."""
         with self._making:
             if self._network is None:
-                self._network = Network(self.index.model(), batch=self.limits.batch, device=self.index.device)
+                self._network = self._made()
             return self._network
+
+    def _made(self) -> Network:
+        runtime.ready(self.index)
+        if self.index.exported is not None:
+            from secondsight.serve.exported_file import ExportedFile
+
+            return ExportedFile(self.index.exported, batch=self.limits.batch)
+        from secondsight.serve.own_model import OwnModel
+
+        model, device = self.index.model(), self.index.device
+        return OwnModel(model, batch=self.limits.batch, device=device, runtime=self.index.run)
+
+    def model(self) -> Any:
+        """The model itself, which can explain; an error where an exported file runs in its place."""
+        model = self.network().model
+        if model is None:
+            raise ConfigError(WITHOUT_FEATURES)
+        return model
 
     def warm(self) -> None:
         """Load the model before someone waits for it."""
         if self.model_trouble() is None:
             network = self.network()
-            network.run([np.zeros((network.model.size, network.model.size, 3), np.uint8)], ["nothing"])
+            network.run([np.zeros((network.size, network.size, 3), np.uint8)], ["nothing"])
 
     def model_trouble(self) -> str | None:
         """Why pictures cannot be embedded here; None if they can."""
@@ -87,14 +107,14 @@ class Service:
 
     # Pictures
 
-    async def embedded(self, source: bytes | str, name: str, *, show: bool = False) -> Kept:
+    async def embedded(self, source: bytes | str, name: str, *, show: bool = False) -> Seen:
         """Decode in another process, embed in the next batch."""
         if self.waiting >= self.limits.pictures:
             raise Busy("the server is busy with other pictures")
         self.waiting += 1
         try:
             network = await self.run(self.network)
-            pixels = await asyncio.wrap_future(self.decoders.pixels(source, network.model.transform.target, name))
+            pixels = await asyncio.wrap_future(self.decoders.pixels(source, network.target, name))
             future = asyncio.wrap_future(network.submit(pixels, name))
             shown = await self.run(preview, pixels) if show else b""
             kept = await future
@@ -103,11 +123,11 @@ class Service:
         finally:
             self.waiting -= 1
 
-    async def upload(self, content: bytes) -> tuple[str, Kept]:
+    async def upload(self, content: bytes) -> tuple[str, Seen]:
         kept = await self.embedded(content, "the upload", show=True)
         return self.shelf.add(kept), kept
 
-    async def kept(self, picture: Picture) -> Kept:
+    async def kept(self, picture: Picture) -> Seen:
         """A picture that the server knows, after the network: from the shelf, or embedded now."""
         if (picture.id is None) == (picture.query is None):
             raise ConfigError("a picture is an item (id) or an upload (query): give one of both")
@@ -150,6 +170,8 @@ class Service:
             name, kept = await self.upload(upload)
         elif asked.query is not None:
             kept = await self.kept(Picture(query=asked.query))
+        if asked.id is not None and not (asked.box or asked.like or asked.unlike or where):
+            return await self.nearest(asked.id, asked.k, start)
         base = None
         if asked.vector is not None:
             base = np.asarray(asked.vector, np.float32)
@@ -157,40 +179,55 @@ class Service:
             base = await self.vector(Picture(id=asked.id, query=name, box=asked.box))
         examples = [[Picture(id=p) if isinstance(p, int) else p for p in group] for group in (asked.like, asked.unlike)]
         liked, unliked = [[await self.vector(p) for p in group] for group in examples]
-        spent["embed"] = 1000 * (time.perf_counter() - start)
+        spent["embed"] = _milliseconds(start)
         own = {id for id in (asked.id, *(p.id for group in examples for p in group)) if id is not None}
-        hits = await self.run(self._search, base, liked, unliked, sorted(own), asked.k, where)
-        spent["all"] = 1000 * (time.perf_counter() - start)
+        query = self.query(base, liked, unliked)
+        k = min(asked.k, max(1, len(self.index)))
+        if where is None:
+            hits = await self.matcher.ask(Question(k, vector=query, out=sorted(own)))
+        else:
+            hits = await self.run(self._filtered, query, k, where, sorted(own))
+        spent["all"] = _milliseconds(start)
         seen = None if kept is None else [round(side, 6) for side in kept.frame.seen]
-        rounded = {key: round(value, 2) for key, value in spent.items()}
-        return hits | {"query": name, "seen": seen, "milliseconds": rounded}
+        return hits | {"query": name, "seen": seen, "milliseconds": spent}
 
-    def _search(
-        self,
-        base: np.ndarray | None,
-        liked: list[np.ndarray],
-        unliked: list[np.ndarray],
-        own: Sequence[int],
-        k: int,
-        where: Where | None,
-    ) -> dict[str, Any]:
+    async def nearest(self, id: int, k: int, start: float) -> dict[str, Any]:
+        """What is most like an item: the shortest way through the server."""
+        k = min(k, max(1, len(self.index)))
+        hits = await self.matcher.ask(Question(k, id=id, out=[id]))
+        return hits | {"query": None, "seen": None, "milliseconds": {"embed": 0.0, "all": _milliseconds(start)}}
+
+    def query(self, base: np.ndarray | None, liked: list[np.ndarray], unliked: list[np.ndarray]) -> np.ndarray:
+        """(D,) of unit length: what is looked for, moved towards the examples and away from the others."""
         from secondsight.index.collection import checked
 
         if base is None:
             empty = np.zeros((0, self.index.dim), np.float32)
-            query = combined(np.array(liked) if liked else empty, np.array(unliked) if unliked else empty)
-        else:
-            query = checked(base.reshape(1, -1), self.index.dim, "query vectors")[0]
-            if liked or unliked:
-                query = explain.refined(
-                    query, np.array(liked) if liked else None, np.array(unliked) if unliked else None
-                )
-        k = min(k, max(1, len(self.index)))
-        hits = self.index.searcher.search(query[None], k, where=where, leave_out=[own])
-        row = hits.row(0)
-        items = self.items([hit["id"] for hit in row])
-        found = [{**hit, **described(items[hit["id"]])} for hit in row if hit["id"] in items]
-        return {"hits": found, "meaning": hits.meaning, "why": hits.why[0] or None}
+            return combined(np.array(liked) if liked else empty, np.array(unliked) if unliked else empty)
+        query = checked(base.reshape(1, -1), self.index.dim, "query vectors")[0]
+        if not liked and not unliked:
+            return query
+        return explain.refined(query, np.array(liked) if liked else None, np.array(unliked) if unliked else None)
+
+    def _filtered(self, query: np.ndarray, k: int, where: Where, out: Sequence[int]) -> dict[str, Any]:
+        return self.shown(self.index.searcher.search(query[None], k, where=where, leave_out=[out]))[0]
+
+    def shown(self, hits: Hits) -> list[dict[str, Any]]:
+        """What is answered to each query, with everything that the catalogue knows about its hits."""
+        rows = [hits.row(query) for query in range(len(hits))]
+        items = self.items(sorted({hit["id"] for row in rows for hit in row}))
+        described_items = {id: described(item) for id, item in items.items()}
+        return [
+            {
+                "hits": [hit | described_items[hit["id"]] for hit in row if hit["id"] in items],
+                "meaning": hits.meaning,
+                "why": hits.why[number] or None,
+            }
+            for number, row in enumerate(rows)
+        ]
+
+    def missing(self, id: int) -> Gone:
+        return Gone(f"there is no item {id}; ids are what a search shows, and are not used again")
 
     async def explain(self, a: Picture, b: Picture, most: int) -> dict[str, Any]:
         """Both pictures, place by place. A part of a picture is explained as what it is: its places alone."""
@@ -198,8 +235,9 @@ class Service:
         boxes = box_of(a.box), box_of(b.box)
         return await self.run(self._explain, first, second, boxes, most)
 
-    def _explain(self, a: Kept, b: Kept, boxes: tuple[Box | None, Box | None], most: int) -> dict[str, Any]:
-        why = explain.pair(self.network().model, a.part(boxes[0]), b.part(boxes[1]))
+    def _explain(self, a: Seen, b: Seen, boxes: tuple[Box | None, Box | None], most: int) -> dict[str, Any]:
+        model = self.model()
+        why = explain.pair(model, a.part(boxes[0]), b.part(boxes[1]))
         return why.to_dict(most=most) | {"misses": why.misses}
 
     async def parts(self, picture: Picture, count: int) -> list[dict[str, Any]]:
@@ -214,7 +252,7 @@ class Service:
     def item(self, id: int | None) -> Item:
         found = self.items([int(id or 0)])
         if id not in found:
-            raise Gone(f"there is no item {id}; ids are what a search shows, and are not used again")
+            raise self.missing(id or 0)
         return found[int(id or 0)]
 
     def items(self, ids: Sequence[int]) -> dict[int, Item]:
@@ -240,9 +278,14 @@ class Service:
             raise Gone(f"item {id} cannot be shown: {error.cause}") from error
 
     def close(self) -> None:
+        self.matcher.close()
         if self._network is not None:
             self._network.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _milliseconds(start: float) -> float:
+    return round(1000 * (time.perf_counter() - start), 2)
 
 
 def described(item: Item) -> dict[str, Any]:

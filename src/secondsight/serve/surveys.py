@@ -18,6 +18,7 @@ from secondsight.index import Index
 from secondsight.serve import layout
 from secondsight.serve.requests import DismissRequest, Trouble, Which
 from secondsight.serve.service import Gone, Service, chosen, described
+from secondsight.terminal import plain
 
 SAMPLE = 150  # pictures that codewords are shown on
 GROUPS = 200  # of duplicates that are sent
@@ -108,7 +109,15 @@ def _answer(value: Any) -> JSONResponse:
 
 def _map(index: Index) -> dict[str, Any]:
     ids, places = layout.current(index) or layout.computed(index)
-    return {"ids": ids.tolist(), "places": np.round(places.astype(np.float64), 5).tolist()}
+    known = {item.id: item.label for item in index.items()}
+    labels = sorted({label for label in known.values() if label is not None})
+    numbers = {label: i for i, label in enumerate(labels)}
+    return {
+        "ids": ids.tolist(),
+        "places": np.round(places.astype(np.float64), 5).tolist(),
+        "labels": [plain(label) for label in labels],
+        "label": [numbers.get(known.get(id) or "", -1) for id in ids.tolist()],
+    }
 
 
 def _groups(service: Service, found: Sequence[Any]) -> dict[str, Any]:
@@ -128,7 +137,7 @@ def _groups(service: Service, found: Sequence[Any]) -> dict[str, Any]:
 
 
 def _codewords(service: Service) -> dict[str, Any]:
-    model = service.network().model
+    model = service.model()
     found = [item for item in service.index.items() if item.path is not None]
     if not found:
         raise ConfigError("no item has a picture to look at")
@@ -145,6 +154,7 @@ def _codewords(service: Service) -> dict[str, Any]:
         classes=tuple(labels) if known else (),
     )
     survey = explain.codewords(model, images, sample=len(images))
+    ids = {str(images.path(i)): item.id for i, item in enumerate(chosen)}
     return {
         "images": survey.images,
         "codewords": [
@@ -152,7 +162,10 @@ def _codewords(service: Service) -> dict[str, Any]:
                 "number": word.number,
                 "usage": round(word.usage, 5),
                 "carried": round(word.carried, 5),
-                "patches": [{"jpeg": patch.jpeg, "weight": round(patch.weight, 4)} for patch in word.patches[:8]],
+                "patches": [
+                    {"jpeg": patch.jpeg, "weight": round(patch.weight, 4), "id": ids.get(patch.name)}
+                    for patch in word.patches[:8]
+                ],
             }
             for word in survey.words
         ],

@@ -14,7 +14,7 @@ import torch
 
 from secondsight import losses
 from secondsight.data import ImageSet
-from secondsight.data.cache.store import row_bytes
+from secondsight.data.cache import store
 from secondsight.data.loading import transforms
 from secondsight.data.loading.batches import BatchLoader
 from secondsight.data.loading.loader import Pictures
@@ -57,7 +57,11 @@ def dry_run(recipe: Recipe) -> Forecast:
         parts = assemble(recipe.model_copy(update={"data": data}), fabric, fit=True, say=lambda words: None, sets=few)
         assembling = time.perf_counter() - started
         per_image = _activation_seconds(parts, few.train) if parts.inputs.cached else 0.0
+        row_bytes = _row_bytes(parts)
         loop = Loop(parts, RunDirectory(folder), Display(enabled=False))
+        started = time.perf_counter()
+        loop.keep_sums()
+        summing = (time.perf_counter() - started) / _rows(few, parts.inputs)  # of one image
         values, seconds = _two_steps(loop)
         judging = _validation_seconds(loop, whole)
     steps = len(sets.sampler(whole.train, parts.loss, recipe, rank=0, world_size=1)) * recipe.train.epochs
@@ -72,9 +76,9 @@ def dry_run(recipe: Recipe) -> Forecast:
         losses=values,
         step_seconds=seconds,
         validation_seconds=judging,
-        cache_bytes=_row_bytes(parts) * cached,
+        cache_bytes=row_bytes * cached,
         cache_seconds=cached * per_image,
-        total_seconds=cached * per_image
+        total_seconds=cached * (per_image + summing)
         + fitting
         + steps * seconds
         + judging * (recipe.train.epochs // recipe.validation.every),
@@ -153,7 +157,7 @@ def _rows(images: Sets, inputs: RunInputs) -> int:
 def _row_bytes(parts: Parts) -> int:
     if not parts.inputs.cached:
         return 0
-    return row_bytes(tuple(parts.inputs.train.empty(1).shape[1:]))
+    return store.row_bytes(tuple(parts.inputs.train.empty(1).shape[1:]))
 
 
 def _peak_memory(device: torch.device) -> int:

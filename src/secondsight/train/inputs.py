@@ -25,13 +25,14 @@ from secondsight.train.sets import Sets
 
 @dataclass(frozen=True)
 class RunInputs:
-    """Sources of rows; all are of images, or all are of activations."""
+    """Sources of rows; all are of images, or all are of activations, or all are of sums of them."""
 
     train: RowSource  # as the network learns from them
     plain: RowSource  # the same images as evaluation takes them
     validation: tuple[RowSource, ...]  # the held-out images, a source for each of the model's views
     cached: bool
     size: tuple[int, int]  # of an image
+    summed: bool = False  # see train.kept_sums
 
 
 def build(

@@ -18,8 +18,9 @@ from secondsight.train import checkpoint, optimisers, resume, schedule, validati
 from secondsight.train.assembly import Parts
 from secondsight.train.health import Watch, check_finite, mean_cosine
 from secondsight.train.interrupts import Interrupt, listening
+from secondsight.train.kept_sums import keep_sums
 from secondsight.train.resume import Progress
-from secondsight.train.run_directory import Metrics, RunDirectory
+from secondsight.train.run_directory import MetricsLog, RunDirectory
 from secondsight.train.step import Outcome, forward_backward, gather
 from secondsight.train.tensorboard import Board
 from secondsight.train.terminal import Display
@@ -41,7 +42,7 @@ class Loop:
             substitute=True,
             pin_memory=parts.fabric.device.type == "cuda",
         )
-        self.metrics = Metrics(directory.metrics, enabled=False)
+        self.metrics = MetricsLog(directory.metrics, enabled=False)
 
     @property
     def first(self) -> bool:
@@ -54,12 +55,13 @@ class Loop:
 
     def run(self) -> bool:
         position = self.restore()
+        self.keep_sums()
         board = Board(
             self.directory.path / "tensorboard",
             step=self.progress.step,
             enabled=self.first and self.recipe.train.tensorboard,
         )
-        self.metrics = Metrics(self.directory.metrics, position=position, enabled=self.first, board=board)
+        self.metrics = MetricsLog(self.directory.metrics, position=position, enabled=self.first, board=board)
         self.display.start(done=self.progress.step, total=self.parts.total, per_epoch=self.parts.steps_per_epoch)
         if not self.parts.inputs.validation:
             self.display.say("no classes are held out (validation.share = 0): best/ is the model after the last epoch")
@@ -79,6 +81,11 @@ class Loop:
                 if loud := self.loader.failures.warning(len(self.parts.sets.train)):
                     self.display.warn(loud)
         return self.finished
+
+    def keep_sums(self) -> None:
+        """Compute once what does not learn; after the weights are those that the run goes on with."""
+        if keep_sums(self.parts, say=self.display.say):
+            self.loader.rows = self.parts.inputs.train
 
     def _epoch(self, interrupt: Interrupt) -> None:
         """From where we are to the end of the epoch, or to an interruption."""

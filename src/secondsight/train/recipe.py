@@ -58,7 +58,7 @@ class LossSection(Strict):
 
 
 class OptimizerSection(Strict):
-    name: Literal["sgd", "adam", "adamw"] = "adamw"
+    name: Literal["sgd", "adam", "adamw"] = "adamw"  # adamw needs the least tuning
     lr: float = Field(default=1e-4, ge=0)  # the backbone's: raise until validation recall falls, then halve
     head_lr: float | None = Field(default=None, ge=0)  # reduction and pooling; None = 10 × lr, 0 = as fitted
     end_lr: float | None = Field(default=None, ge=0)  # jcf's last matrix and its gains; None = head_lr
@@ -70,7 +70,7 @@ class OptimizerSection(Strict):
 
 
 class ScheduleSection(Strict):
-    name: Literal["cosine", "step", "constant"] = "cosine"
+    name: Literal["cosine", "step", "constant"] = "cosine"  # cosine falls to `final` over the whole run
     warmup: float = Field(default=1.0, ge=0)  # epochs of linear warm-up
     final: float = Field(default=0.0, ge=0, le=1)  # cosine: the share of the learning rate that is left at the end
     every: float = Field(default=5.0, gt=0)  # step: epochs between two steps
@@ -78,15 +78,15 @@ class ScheduleSection(Strict):
 
 
 class TrainSection(Strict):
-    epochs: int = Field(default=20, ge=1)
+    epochs: int = Field(default=20, ge=1)  # fewer on small data: stop when validation recall falls
     fit_images: int = Field(default=512, ge=0)  # images to initialise from, at least (and fewer than twice); 0 = random
     classes_per_batch: int = Field(default=16, ge=1)  # P of P×K: more classes give more negatives
     images_per_class: int = Field(default=4, ge=1)  # K: pair losses need 2 or more
     chunk: int | None = Field(default=None, ge=1)  # images at once: less memory, the same loss, one more forward
     ema: float | None = Field(default=None, gt=0, lt=1)  # e.g. 0.999: validate and keep averaged weights
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0)  # of batches, crops and random starts: repeat with others to see the spread
     precision: Literal["32", "bf16"] = "32"  # bf16 for GPUs that have it
-    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], NO_FIGURE] = "auto"
+    device: Annotated[Literal["auto", "cpu", "cuda", "mps"], NO_FIGURE] = "auto"  # a GPU where there is one
     checkpoint_every: Annotated[int | None, Field(ge=1), NO_FIGURE] = None  # steps; None = every epoch
     keep: Annotated[int, Field(ge=1), NO_FIGURE] = 2  # checkpoints that are kept
     log_every: Annotated[int, Field(ge=1), NO_FIGURE] = 10  # steps between two lines of metrics.jsonl
@@ -96,14 +96,14 @@ class TrainSection(Strict):
 
 class ValidationSection(Strict):
     share: float = Field(default=0.5, ge=0, lt=1)  # of the classes, held out to choose by; 0 = none, keep the last
-    fold: int = Field(default=0, ge=0)
-    seed: int = Field(default=0, ge=0)
+    fold: int = Field(default=0, ge=0)  # which classes are held out: 1 takes the next share of them
+    seed: int = Field(default=0, ge=0)  # shuffles the classes once every fold has been used
     every: int = Field(default=1, ge=1)  # epochs
     at_start: bool = False  # judge before the first step too, and let training better it
-    ks: Integers = (1, 2, 4, 8)
+    ks: Integers = (1, 2, 4, 8)  # the K of Recall@K
     metric: str = "recall@1"  # what best/ and early stopping look at: any figure, such as recall@4 or map@r
     patience: int | None = Field(default=None, ge=1)  # validations without improvement before stopping; None = never
-    min_delta: float = Field(default=0.0, ge=0)
+    min_delta: float = Field(default=0.0, ge=0)  # what counts as an improvement
 
     @model_validator(mode="after")
     def _known_metric(self) -> ValidationSection:

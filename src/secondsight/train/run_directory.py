@@ -105,7 +105,7 @@ def check_same(own: Recipe, given: Recipe, *, where: Path) -> None:
         )
 
 
-class Metrics:
+class MetricsLog:
     """``metrics.jsonl``: one JSON object a line, appended and flushed; a resumed run goes on where it stood."""
 
     def __init__(self, path: Path, *, position: int = 0, enabled: bool = True, board: Board | None = None):

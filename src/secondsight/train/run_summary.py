@@ -34,7 +34,7 @@ def summarise(path: str | Path) -> RunSummary:
     """Read a run directory, finished or not."""
     run = Path(path)
     if not (run / "config.toml").is_file():
-        raise RunError(f"{run} is not a run directory: it has no config.toml")
+        raise RunError(f"{run} is not a run directory: it has no config.toml; name one, such as runs/birds")
     rows = read_metrics(run / "metrics.jsonl")
     return RunSummary(
         run,

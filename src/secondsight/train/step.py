@@ -27,13 +27,17 @@ from secondsight.model import Embedder
 
 
 class Network(nn.Module):
-    """What fabric wraps: from images, or from cached activations of the frozen prefix, to un-normalised embeddings."""
+    """What fabric wraps: from images, from cached activations of the frozen prefix, or from the kept sums of what does
+    not learn (``summed``; see ``train.kept_sums``) to un-normalised embeddings.
+    """
 
-    def __init__(self, model: Embedder, *, cached: bool, size: tuple[int, int]):
+    def __init__(self, model: Embedder, *, cached: bool, size: tuple[int, int], summed: bool = False):
         super().__init__()
-        self.model, self.cached, self.size = model, cached, size
+        self.model, self.cached, self.size, self.summed = model, cached, size, summed
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.summed:
+            return self.model.ended(x)
         backbone = self.model.backbone
         features = backbone.live_part(x) if self.cached else backbone(x)
         return self.model.pool(features, grid=backbone.grid(*self.size))

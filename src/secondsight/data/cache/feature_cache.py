@@ -28,7 +28,7 @@ from torch import Tensor
 
 from secondsight.data.cache.cached_features import CachedFeatures, to_half
 from secondsight.data.cache.contents import Contents
-from secondsight.data.cache.store import FORMAT, DiskFull, Store, row_bytes
+from secondsight.data.cache.store import FORMAT, DiskFull, RowStore, row_bytes
 from secondsight.data.loading.batches import Batch, BatchLoader
 from secondsight.data.loading.decode import DecodeError
 from secondsight.data.loading.loader import Images, Pictures
@@ -102,7 +102,7 @@ class FeatureCache:
         if not self.directory.is_dir():
             check_writable(self.directory)
         named = {**key, "transform": transform.key}
-        store = Store(self.directory / _digest(named))
+        store = RowStore(self.directory / _digest(named))
         contents = Contents.of(images, self.directory / "contents.sqlite", strict=strict)
         records, damaged = store.records(), 0
         rotten = store.damaged(records, contents.rows(records))
@@ -132,7 +132,7 @@ class FeatureCache:
         rows, stored = contents.rows(records), store.rows(len(records))
         return CachedFeatures(images, stored, records["scale"], rows, contents.failures, store.path, damaged)
 
-    def _forget_damaged(self, store: Store, contents: Contents) -> tuple[np.ndarray, int]:
+    def _forget_damaged(self, store: RowStore, contents: Contents) -> tuple[np.ndarray, int]:
         """The records of rows that are as they were written, and how many are not; the lock must be held."""
         records = store.records()
         rotten = store.damaged(records, contents.rows(records))
@@ -146,7 +146,7 @@ class FeatureCache:
 
     def _fill(
         self,
-        store: Store,
+        store: RowStore,
         key: dict[str, str],
         loader: BatchLoader,
         compute: Callable[[Tensor], Tensor],
@@ -174,7 +174,7 @@ class FeatureCache:
         if failed := {digests[failure.index]: failure.cause for failure in loader.failures if failure.lasting}:
             store.add_failed(failed)
 
-    def _check_room(self, store: Store, shape: tuple[int, ...], count: int) -> None:
+    def _check_room(self, store: RowStore, shape: tuple[int, ...], count: int) -> None:
         needed, free = count * row_bytes(shape), shutil.disk_usage(store.path).free - RESERVE
         what = f"{count:,} × {'×'.join(map(str, shape))} activations in half precision"
         if needed > free:
@@ -191,7 +191,7 @@ class FeatureCache:
 
     def remove(self, entry: Entry) -> None:
         """Free the space of one key; a run that is filling it is in the way, one that only reads is not disturbed."""
-        store = Store(entry.path)
+        store = RowStore(entry.path)
         try:
             with store.locked():
                 shutil.rmtree(entry.path)
@@ -261,7 +261,7 @@ def _digest(key: dict[str, str]) -> str:
 
 
 def _entry(path: Path) -> Entry | None:
-    store = Store(path)
+    store = RowStore(path)
     try:
         described = store.describe()
         if described is None:

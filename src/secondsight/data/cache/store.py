@@ -41,7 +41,7 @@ NOTHING = bytes(DIGEST_BYTES)
 
 
 @dataclass(frozen=True)
-class Store:
+class RowStore:
     """The rows of one model prefix and one transform."""
 
     path: Path

@@ -17,7 +17,7 @@ _CLASSES, _IMAGES, _SPARE, _TURNS, _PLAIN = range(1, 6)
 
 
 @dataclass(frozen=True)
-class Classes:
+class ClassMembers:
     """Image numbers sorted by class: those of class c are ``images[start[c] : start[c] + counts[c]]``."""
 
     images: np.ndarray
@@ -31,12 +31,12 @@ class Classes:
         return len(self.counts)
 
 
-def by_label(labels: np.ndarray, *, min_images: int = 1) -> Classes:
+def by_label(labels: np.ndarray, *, min_images: int = 1) -> ClassMembers:
     """The classes with at least ``min_images`` images, in the order of their labels."""
     _, number, counts = np.unique(labels, return_inverse=True, return_counts=True)
     keep = counts >= min_images
     order = np.argsort(number, kind="stable")
-    return Classes(order[keep[number[order]]], counts[keep])
+    return ClassMembers(order[keep[number[order]]], counts[keep])
 
 
 def scramble(seed: int, *keys: int | np.ndarray) -> np.ndarray:
@@ -57,7 +57,7 @@ def shuffled(items: np.ndarray, seed: int, *key: int) -> np.ndarray:
 
 
 def chunks(
-    classes: Classes, size: int, start: np.ndarray, count: np.ndarray, seed: int, epoch: np.ndarray
+    classes: ClassMembers, size: int, start: np.ndarray, count: np.ndarray, seed: int, epoch: np.ndarray
 ) -> np.ndarray:
     """Of the endless sequence of every class, the chunks ``start[c]`` … ``start[c] + count[c]``: (Σ count, size).
 
@@ -141,7 +141,7 @@ def spread(visits: np.ndarray, per_batch: int, seed: int, epoch: int) -> np.ndar
     return plan
 
 
-def balanced(classes: Classes, per_batch: int, size: int, seed: int, epoch: int, *, by_class: bool) -> np.ndarray:
+def balanced(classes: ClassMembers, per_batch: int, size: int, seed: int, epoch: int, *, by_class: bool) -> np.ndarray:
     """The batches of an epoch, (B, P, K) image numbers. See ``ClassBalanced`` for the rules."""
     n = classes.counts
     if by_class:
@@ -158,7 +158,7 @@ def balanced(classes: Classes, per_batch: int, size: int, seed: int, epoch: int,
 
 
 def around_anchors(
-    classes: Classes, neighbours: np.ndarray, anchors: int, group: int, size: int, seed: int, epoch: int
+    classes: ClassMembers, neighbours: np.ndarray, anchors: int, group: int, size: int, seed: int, epoch: int
 ) -> np.ndarray:
     """The batches of an epoch, (B, anchors · group, K): each anchor class with its ``group`` − 1 nearest other classes.
 

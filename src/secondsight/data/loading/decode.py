@@ -64,9 +64,11 @@ class DecodeError(DataError):
     """
 
     lasting: ClassVar[bool] = True
+    cannot: ClassVar[str] = "decoded"
+    cure: ClassVar[str] = ""
 
     def __init__(self, source: str, cause: str):
-        super().__init__(f"{source}: cannot be decoded: {cause}")
+        super().__init__(f"{source}: cannot be {self.cannot}: {cause}{self.cure}")
         self.source = source
         self.cause = cause
 
@@ -78,6 +80,8 @@ class ReadError(DecodeError):
     """A file that could not be read this time: so said the disk, the network or a permission, not the content."""
 
     lasting = False
+    cannot = "read"
+    cure = "; check that the file is there and may be read"
 
 
 class Scratch:

@@ -172,7 +172,7 @@ def at_least_one(name: str, value: int) -> int:
     return value
 
 
-def classes_of(labels: np.ndarray, per_batch: int, min_images: int, world_size: int) -> planning.Classes:
+def classes_of(labels: np.ndarray, per_batch: int, min_images: int, world_size: int) -> planning.ClassMembers:
     labels = np.asarray(labels)
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise DataError(f"labels must be whole numbers, one per image, got {labels.dtype} of shape {labels.shape}")
@@ -191,6 +191,6 @@ def classes_of(labels: np.ndarray, per_batch: int, min_images: int, world_size: 
     return classes
 
 
-def digest_of(classes: planning.Classes) -> str:
+def digest_of(classes: planning.ClassMembers) -> str:
     content = np.concatenate([classes.counts, classes.images]).astype("<i8").tobytes()
     return hashlib.blake2b(content, digest_size=8).hexdigest()

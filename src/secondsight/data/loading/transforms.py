@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ Interpolation = Literal["bilinear", "bicubic"]
 HEADROOM = 1.25
 
 
+@runtime_checkable
 class Transform(Protocol):
     """``transform(pixels (H, W, 3) uint8, seed=, epoch=, index=) -> (3, S, S) uint8``.
 

@@ -39,7 +39,8 @@ def hidden(name: str) -> bool:
 
 def is_image(name: str) -> bool:
     """Whether a visible file is an image by its suffix."""
-    return not hidden(name) and os.path.splitext(name)[1].lower() in SUFFIXES
+    # Of the hidden ones only dot files can have such a suffix. Called for every file of every update: no more calls.
+    return name[name.rfind(".") :].lower() in SUFFIXES and name[0] != "."
 
 
 def list_folder(root: Path) -> Listing:
@@ -149,10 +150,10 @@ def require_path(path: Path) -> Path:
         path.stat()
         return path
     except ValueError as error:
-        raise DataError(f"{str(path)!r}: not a path ({error})") from error
+        raise DataError(f"{str(path)!r}: not a path ({error}); check it") from error
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-            raise DataError(f"{path}: cannot be opened ({error.strerror})") from error
+            raise DataError(f"{path}: cannot be opened ({error.strerror}); check it") from error
     name, parent = path.name, path.parent
     while not parent.is_dir() and parent != parent.parent:
         name, parent = parent.name, parent.parent

@@ -78,7 +78,7 @@ def resolve(spec: str | Path) -> tuple[Dataset, Path]:
     for dataset in DATASETS.values():
         if dataset.find(path) is not None:
             return dataset, path
-    raise DataError(f"{path}: neither a folder nor a table ({', '.join(sorted(table.READERS))}) of images")
+    raise DataError(f"{path}: neither a folder nor a table ({', '.join(sorted(table.READERS))}) of images; give one")
 
 
 def _installed(name: str) -> Path:
@@ -167,6 +167,6 @@ def check_files(images: ImageSet) -> None:
     if len(gone):
         some = ", ".join(images.paths[i] for i in gone[:3]) + (" …" if len(gone) > 3 else "")
         raise DataError(
-            f"{images.root}: {len(gone):,} of {len(images):,} listed images are missing: {some}. Put them back, take "
+            f"{images.root}: {len(gone):,} of {len(images):,} listed images are missing: {some}; put them back, take "
             "them off the list, or have them set aside and counted: --missing skip"
         )

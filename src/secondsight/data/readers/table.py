@@ -41,7 +41,9 @@ def read(file: Path, *, columns: Mapping[str, str] | None = None, root: Path | N
     if not path:
         raise DataError(f"{file}: the table has no rows below its header")
     if odd := [row for row, p in enumerate(path, 1) if "\0" in p or len(p) > LONGEST]:
-        raise DataError(f"{file}: the path in data row {odd[0]} cannot be one: it holds a NUL or is too long")
+        raise DataError(
+            f"{file}: the path in data row {odd[0]} cannot be one: it holds a NUL or is too long; correct it"
+        )
     folder = Path(root) if root is not None else file.parent
     groups = _codes(table[names["group"]]) if "group" in names else None
     parts = _parts(file, names["split"], table[names["split"]]) if "split" in names else None

@@ -51,8 +51,10 @@ def jcf(
         index2: As ``index``, for ``g``; used with ``g`` only.
         rows: Locations worked on at a time.
     """
-    if torch.compiler.is_exporting():  # exporters know matrix products, not our operator
-        return _exported(x, h, uv, bias, index, y, g, index2)
+    if torch.compiler.is_exporting():
+        if index is not None:  # `inference.routing` writes this operator in ONNX's words
+            return _jcf(x, h, index, y, g, index2, uv, bias, rows, False)[0]
+        return _exported(x, h, uv, bias, y, g)  # exporters know matrix products, not our operator
     x, h, uv, bias, y, g = _autocast(x, h, uv, bias, y, g)
     if index is not None:
         rows *= 8  # they are shared out among the projectors, and there is no h ⊗ x to hold
@@ -80,23 +82,20 @@ def jcf_local(
     return a * _factor(x if y is None else y, g, index2, v, c)
 
 
-def _exported(x, h, uv, bias, index, y, g, index2) -> Tensor:
+def _exported(x, h, uv, bias, y, g) -> Tensor:
     """Plain operations, few of them: (h ⊗ x) [U V] as one product where both factors see the same, else as two."""
     n, d, o = uv.shape[0], uv.shape[1], uv.shape[2] // 2
 
-    def factors(x: Tensor, h: Tensor, index: Tensor | None, columns: slice) -> Tensor:
-        if index is not None:
-            h = torch.zeros(h.shape[0], h.shape[1], n, dtype=h.dtype, device=h.device).scatter(2, index, h)
+    def factors(x: Tensor, h: Tensor, columns: slice) -> Tensor:
         wide = (h[..., None] * x[:, :, None]).flatten(2) if n > 1 else h * x
         out = wide @ uv[..., columns].reshape(n * d, -1)
         return out if bias is None else out + h @ bias[:, columns]
 
     if y is None and g is None:
-        a, c = factors(x, h, index, slice(0, 2 * o)).chunk(2, dim=-1)
+        a, c = factors(x, h, slice(0, 2 * o)).chunk(2, dim=-1)
     else:
-        a = factors(x, h, index, slice(0, o))
-        h2, index2 = (h, index) if g is None else (g, index2)
-        c = factors(x if y is None else y, h2, index2, slice(o, 2 * o))
+        a = factors(x, h, slice(0, o))
+        c = factors(x if y is None else y, h if g is None else g, slice(o, 2 * o))
     return (a * c).sum(1)
 
 

@@ -36,3 +36,12 @@ const mark = (number) => `collection=${number}&v=${collections[number]?.version 
 export const thumbnail = (id, number = 0, side = 384) => `/api/thumbnail/${id}?side=${side}&${mark(number)}`;
 export const image = (id, number = 0) => `/api/image/${id}?${mark(number)}`;
 export const uploaded = (name, number = 0) => `/api/query/${encodeURIComponent(name)}?${mark(number)}`;
+
+// What takes a while, once: asked again until it is there.
+export async function computed(address) {
+  for (;;) {
+    const answer = await get(address);
+    if (!answer.computing) return answer;
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+  }
+}

@@ -1,23 +1,27 @@
-// The page: what is looked for, how one got there, and the answers of every collection that is served.
+// The page: asks every collection that is served, shows the answers, goes from view to view.
 
 import { capital, find, make, say } from "/elements.js";
-import { collections, get, image, post, thumbnail, upload, uploaded } from "/api.js";
+import { collections, get, image, post, upload, uploaded } from "/api.js";
 import * as filters from "/filters.js";
+import * as intake from "/intake.js";
 import * as query from "/query.js";
-import { fill, shown } from "/results.js";
+import * as trail from "/trail.js";
+import { answered, browsed, tell } from "/results.js";
+import { Rows } from "/rows.js";
 import { open as openWhy } from "/why.js";
 
-const K = 120; // answers asked for
-const trail = []; // { file | id, refs: {collection: {query} | {id}}, source, box, likes, unlikes }
-let here = -1, asking = null, panes = [];
-const current = () => trail[here] ?? null;
-const status = (text) => { find("#status").textContent = text; };
+const STEPS = [200, 2000, 10_000]; // answers asked for, as one scrolls
+const PAGE = 300; // items of the collection that come at a time
+let asking = null, panes = [];
+const { current } = trail;
+const status = (...words) => find("#status").replaceChildren(...words);
+const count = (n) => n.toLocaleString("en");
 
 // Asking
 
-async function ask(search, number, signal) {
-  const mine = (list) => list.filter((one) => one.collection === number).map((one) => one.id);
-  const body = { where: filters.where(), k: K, collection: number, like: mine(search.likes), unlike: mine(search.unlikes), box: search.box ?? undefined };
+async function ask(search, number, k, signal) {
+  const mine = (list) => list.filter((one) => one.collection === number).map(({ id, query, box }) => (box ? { id, query, box } : id));
+  const body = { where: filters.where(), k, collection: number, like: mine(search.likes), unlike: mine(search.unlikes), box: search.box ?? undefined };
   const known = search.refs[number];
   if (known) {
     try { return await post("/api/search", { ...body, ...known }, signal); } catch (error) {
@@ -32,38 +36,57 @@ async function ask(search, number, signal) {
 
 async function run({ focus = false } = {}) {
   const search = current();
+  views();
   say(null);
-  crumbs(); examples();
-  if (!search) { query.clear(); return browse(); }
-  query.show(search.source, search.box, search.seen);
+  trail.crumbs(); trail.examples();
   asking?.abort();
   const mine = (asking = new AbortController());
+  if (!search) { query.clear(); find("#results").classList.remove("busy"); return browse(mine.signal); }
+  query.show(search.source, search.box, search.seen);
   find("#results").classList.add("busy");
   if (!search.refs[0]) status("Looking …");
   try {
-    const answers = await Promise.all(panes.map((_, number) => ask(search, number, mine.signal)));
+    const answers = await Promise.all(panes.map((_, number) => ask(search, number, STEPS[0], mine.signal)));
     if (mine.signal.aborted) return;
     if (answers[0].seen) search.seen = answers[0].seen;
-    if (search.file && search.refs[0]?.query && !search.upright) { search.upright = true; search.source = uploaded(search.refs[0].query); crumbs(); }
+    if (search.file && search.refs[0]?.query && !search.upright) { search.upright = true; search.source = uploaded(search.refs[0].query); trail.crumbs(); }
     query.show(search.source, search.box, search.seen);
-    answers.forEach((answer, number) => { panes[number].answer = answer; shown(panes[number].list, answer, number, acts(number)); });
-    status(told(answers[0], search));
+    answers.forEach((answer, number) => show(search, number, answer, mine.signal));
+    status(...told(answers[0], search));
     if (focus) find("#results").focus({ preventScroll: true });
     suggest(search);
   } catch (error) {
     if (error.name === "AbortError") return;
-    say(error); status("");
-    if (!search.refs[0]) { trail.splice(here, 1); here = trail.length - 1; query.clear(); if (current()) query.show(current().source, current().box, current().seen); crumbs(); }
+    status("");
+    if (!search.refs[0]) { trail.drop(); await run(); }
+    say(error);
   } finally {
     if (asking === mine) find("#results").classList.remove("busy");
   }
 }
 
+function show(search, number, answer, signal) {
+  const pane = panes[number], hits = [...answer.hits];
+  if (panes.length > 1) find(".told", pane.section).replaceChildren(...told(answer, search));
+  if (!hits.length) tell(pane, "Nothing to show", capital(answer.why ?? "no item was found"));
+  let step = 0;
+  const end = async () => {
+    if (hits.length < STEPS[step] || ++step >= STEPS.length) return;
+    try {
+      const longer = await ask(search, number, STEPS[step], signal), known = new Set(hits.map((hit) => hit.id));
+      if (signal.aborted) return;
+      hits.push(...longer.hits.filter((hit) => !known.has(hit.id)));
+      pane.rows.extend(hits);
+    } catch (error) { if (error.name !== "AbortError") say(error); }
+  };
+  answered(pane, hits, number, acts(number), { end });
+}
+
 function told(answer, search) {
-  const matches = answer.hits.filter((hit) => hit.match && hit.probability !== null).length, judged = answer.hits.some((hit) => hit.probability !== null);
-  const what = search.box ? "this part" : "this picture";
-  const first = !answer.hits.length ? "" : !judged ? `${answer.hits.length} nearest` : matches ? `${matches} probably the same as ${what}` : `Nothing here matches ${what}`;
-  return [first, answer.why ? capital(answer.why) : "", `${Math.round(answer.milliseconds.all)} ms`].filter(Boolean).join(" · ");
+  const judged = answer.hits.some((hit) => hit.probability !== null), matches = answer.hits.filter((hit) => hit.match && hit.probability !== null).length;
+  const what = search.box ? "this part" : "this picture", all = matches === answer.hits.length && matches === STEPS[0] ? `${matches} or more` : matches;
+  const first = !answer.hits.length ? "Nothing found" : !judged ? `The nearest ${answer.hits.length}` : matches ? `${all} probably the same` : "Nothing here matches";
+  return [make("b", {}, first), ` ${judged && matches ? "as" : judged ? "" : "to"} ${what}`, answer.why ? ` · ${capital(answer.why)}` : "", make("span", { className: "hint" }, ` · ${Math.max(1, Math.round(answer.milliseconds.all))} ms`)];
 }
 
 async function suggest(search) {
@@ -71,108 +94,83 @@ async function suggest(search) {
     search.parts = [];
     if (!collections[0].trouble) try { search.parts = (await post("/api/parts", { of: search.refs[0], count: 6 })).parts; } catch { /* parts are an offer, not an answer */ }
   }
-  if (current() === search) query.suggest(search.parts.length > 1 ? search.parts : []);
+  if (current() === search) query.suggest(search.parts.length > 1 ? search.parts : [], ofQuery);
 }
 
-async function browse() {
-  query.suggest([]);
+async function browse(signal) {
+  query.suggest([], {});
+  const where = filters.where(), condition = where ? `&where=${encodeURIComponent(JSON.stringify(where))}` : "";
   try {
     for (const [number, pane] of panes.entries()) {
-      const where = filters.where(), page = (offset) => get(`/api/items?limit=300&offset=${offset}&collection=${number}${where ? `&where=${encodeURIComponent(JSON.stringify(where))}` : ""}`);
-      const { items, total } = await page(0);
-      if (current()) return;
-      fill(pane.list, items, number, acts(number));
-      if (number === 0) status(total ? `${total.toLocaleString("en")} pictures${total > items.length ? `, the first ${items.length} are shown` : ""}. Drop one of yours, or click one.` : "");
-      if (!total) pane.list.replaceChildren(make("li", { className: "none" }, make("b", {}, where ? "No picture passes the filter" : "This collection is still empty"), where ? "Take a filter away." : "Pictures appear here as they are indexed: secondsight index ./photos"));
+      const page = (offset) => get(`/api/items?limit=${PAGE}&offset=${offset}&collection=${number}${condition}`, signal);
+      const { items, total } = await page(0), more = async () => {
+        if (items.length >= total) return;
+        const next = await page(items.length).catch((error) => { if (error.name !== "AbortError") say(error); return { items: [] }; });
+        items.push(...next.items);
+        if (next.items.length && !signal.aborted) pane.rows.extend(items);
+      };
+      if (signal.aborted) return;
+      if (number === 0) status(...(total ? [make("b", {}, `${count(total)} pictures`), ". Drop one of yours, or click one to search with it."] : []));
+      if (panes.length > 1) find(".told", pane.section).textContent = "";
+      pane.said.hidden = total > 0;
+      browsed(pane, items, number, acts(number), { end: more, total });
+      if (!total) tell(pane, where ? "No picture passes the filter" : "This collection is still empty", where ? "Take a filter away." : "Pictures appear here as they are indexed: secondsight index ./photos");
     }
-  } catch (error) { say(error); }
+  } catch (error) { if (error.name !== "AbortError") say(error); }
 }
 
-// Going from search to search
-
-function go(search) {
-  trail.splice(here + 1);
-  trail.push({ refs: {}, likes: [], unlikes: [], box: null, ...search });
-  here = trail.length - 1;
-  history.pushState({ here }, "", "#/");
-  scrollTo({ top: 0 });
-  views();
-  run({ focus: true });
-}
-
-export const searchFile = (file) => go({ file, source: URL.createObjectURL(file) });
-export const searchItem = (id, number = 0) => go({ id, collection: number, refs: { [number]: { id } }, source: image(id, number), small: thumbnail(id, number) });
+// What can be done with a picture, and with a part of one
 
 function acts(number) {
-  const mark = (to, other) => (item) => {
-    const search = current(), same = (one) => one.id === item.id && one.collection === number;
-    if (!search) return;
-    const had = search[to].some(same);
-    search[other] = search[other].filter((one) => !same(one));
-    search[to] = had ? search[to].filter((one) => !same(one)) : [...search[to], { id: item.id, collection: number }];
-    run();
-  };
-  const search = () => current(), like = mark("likes", "unlikes"), unlike = mark("unlikes", "likes");
+  const example = (sign) => ({ id, query: name }, box) => trail.mark({ collection: number, id, query: name, box }, sign);
   const self = {
-    search: (item) => searchItem(item.id, number), like, unlike,
-    marked: (id) => (search()?.likes.some((one) => one.id === id && one.collection === number) ? "+" : search()?.unlikes.some((one) => one.id === id && one.collection === number) ? "−" : ""),
-    why: (item) => search() && openWhy(search().refs[number], search().box, item, number, { ...self, refined: search().likes.length + search().unlikes.length > 0 }),
+    search: ({ id }, box) => (id === undefined ? boxed(box) : trail.searchItem(id, number, box)), like: example("+"), unlike: example("−"), marked: (id) => trail.marked(id, number),
+    why: (item) => { const search = current(); if (search) openWhy({ search, hit: item, number, acts: self }); },
   };
   return self;
 }
 
-function crumbs() {
-  find("#trail").hidden = trail.length < 2;
-  find("#trail ol").replaceChildren(...trail.map((search, i) => make("li", {}, make("button", {
-    type: "button", "aria-label": i === here ? `Search ${i + 1}, shown` : `Back to search ${i + 1}`, "aria-current": i === here ? "step" : null,
-    onclick: () => { here = i; history.pushState({ here }, "", "#/"); run(); },
-  }, make("img", { src: search.small ?? search.source, alt: "" })))));
-}
+function boxed(box) { const search = current(); if (search) { search.box = box; run(); } }
+const part = (sign) => (box) => trail.mark({ collection: 0, ...current().refs[0], box: box.map((side) => Math.round(1e5 * side) / 1e5) }, sign);
+const ofQuery = { like: part("+"), unlike: part("−") };
+query.onExample(ofQuery);
+query.onBox(boxed);
 
-function examples() {
-  const search = current(), all = search ? [...search.likes.map((one) => [one, "likes"]), ...search.unlikes.map((one) => [one, "unlikes"])] : [];
-  find("#examples").hidden = !all.length;
-  find("#examples-list").replaceChildren(...all.map(([one, group]) => make("li", { className: group === "likes" ? "" : "no" },
-    make("img", { src: thumbnail(one.id, one.collection), alt: group === "likes" ? "More like this" : "Less like this" }),
-    make("button", { type: "button", "aria-label": "Take this example away", onclick: () => { search[group] = search[group].filter((other) => other !== one); run(); } }, "✕"))));
-}
-
-// Drop, paste, pick
-
-async function take(files) {
-  const file = [...(files ?? [])].find((one) => one.type.startsWith("image/") || /\.(heic|heif|tiff?|jp2|avif|webp)$/i.test(one.name)) ?? files?.[0];
-  if (!file) return;
+intake.onPicture(async (file) => {
   await started; // a photo may be faster than the model
   if (!collections.length) return;
   if (collections[0].trouble) { say({ message: `pictures cannot be searched for here: ${collections[0].trouble}`, cure: "" }); return; }
-  searchFile(file);
-}
-for (const [button, input] of [["#pick", "#file"], ["#snap", "#camera"], ["#other", "#file"]]) find(button).addEventListener("click", () => find(input).click());
-for (const input of ["#file", "#camera"]) find(input).addEventListener("change", (event) => { take(event.target.files); event.target.value = ""; });
-addEventListener("paste", (event) => { if (event.clipboardData?.files.length) { event.preventDefault(); take(event.clipboardData.files); } });
-let depth = 0;
-const over = (step) => { depth = Math.max(0, depth + step); document.body.classList.toggle("over", depth > 0); };
-addEventListener("dragenter", (event) => { event.preventDefault(); over(1); });
-addEventListener("dragleave", () => over(-1));
-addEventListener("dragover", (event) => event.preventDefault());
-addEventListener("drop", (event) => { event.preventDefault(); depth = 0; over(0); take(event.dataTransfer?.files); });
-find("#forget").addEventListener("click", () => { const search = current(); search.likes = []; search.unlikes = []; run(); });
-query.onBox((box) => { const search = current(); if (search) { search.box = box; run(); } });
+  trail.searchFile(file);
+});
 
 // Views
 
-const loaders = { map: () => import("/map.js"), codewords: () => import("/codewords.js"), duplicates: () => import("/duplicates.js") };
+const loaders = { map: () => import("/map.js"), codewords: () => import("/codewords.js"), duplicates: () => import("/duplicates.js"), api: () => import("/description.js") };
 async function views() {
   const name = location.hash.replace("#/", "") || "search", known = find(`main#${CSS.escape(name)}`) ? name : "search";
   for (const view of document.querySelectorAll(".view")) view.hidden = view.id !== known;
   for (const link of document.querySelectorAll("[data-view]")) { if (link.dataset.view === known) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current"); }
-  if (loaders[known]) try { (await loaders[known]()).show({ searchItem, acts: { search: (item) => searchItem(item.id), marked: () => "" } }); } catch (error) { say(error); }
+  if (loaders[known]) try { await (await loaders[known]()).show({ search: (item, box) => trail.searchItem(item.id, 0, box), marked: () => "" }); } catch (error) { say(error); }
 }
-addEventListener("popstate", (event) => {
-  if (event.state && "here" in event.state) { here = Math.min(event.state.here, trail.length - 1); run(); } else if (location.hash === "#/" || !location.hash) { here = -1; run(); }
-  views();
-});
-find(".brand").addEventListener("click", (event) => { event.preventDefault(); here = -1; history.pushState({ here }, "", "#/"); views(); run(); });
+trail.onChange(run);
+addEventListener("popstate", (event) => { if (location.hash === "#/" || !location.hash) { trail.back(event.state); run(); } else views(); });
+find(".brand").addEventListener("click", (event) => { event.preventDefault(); trail.to(-1); });
+
+// Whether the collection grew: it may be written while it is looked at.
+async function watch() {
+  if (document.hidden) return;
+  const now = await get("/healthz").catch(() => null);
+  if (!now || now.items[0] === collections[0].items) return;
+  const more = now.items[0] - collections[0].items;
+  collections[0].items = now.items[0];
+  titled();
+  if (!current() && scrollY < 200) return run();
+  status(`The collection ${more > 0 ? `has ${count(more)} more pictures` : "changed"}. `, make("button", { type: "button", onclick: () => run() }, "Look again"));
+}
+
+function titled() {
+  find("#collection").textContent = `${collections.map((one) => one.name).join(" beside ")} · ${count(collections[0].items)} pictures`;
+}
 
 async function start() {
   try {
@@ -180,18 +178,23 @@ async function start() {
   } catch (error) { say(error); return; }
   const [first] = collections;
   document.title = `${first.name} · secondsight`;
-  find("#collection").textContent = `${collections.map((one) => one.name).join(" beside ")} · ${first.items.toLocaleString("en")} pictures`;
+  titled();
   find("[data-view=codewords]").hidden = !first.codewords;
   panes = collections.map((one, number) => {
-    const list = make("ul", { className: "grid" });
-    find("#results").append(make("section", { className: "pane", "aria-label": `Answers of ${one.name}${number ? `, ${number + 1}` : ""}` }, collections.length > 1 ? make("h2", {}, one.name, make("span", { className: "hint" }, ` ${one.model ?? ""}`)) : null, list));
-    return { list };
+    const list = make("ul", { className: "grid" }), said = make("div", { className: "none", hidden: true });
+    const head = collections.length > 1 ? make("header", {}, make("h2", {}, one.name), make("p", { className: "hint" }, one.model ?? ""), make("p", { className: "told" })) : null;
+    const section = make("section", { className: "pane", "aria-label": `Answers of ${one.name}${number ? `, ${number + 1}` : ""}` }, head, said, list);
+    find("#results").append(section);
+    return { section, said, rows: new Rows(list), height: collections.length > 1 ? 130 : 190 };
   });
+  document.body.classList.toggle("several", collections.length > 1);
   if (first.trouble) say({ message: `this collection can be browsed and searched by its own pictures, but not by yours: ${first.trouble}`, cure: "" });
   filters.start(first, run);
   history.replaceState({ here: -1 }, "", location.hash || "#/");
-  views();
-  run();
+  const trouble = find("#notice").textContent;
+  await run();
+  if (trouble) { find("#notice").textContent = trouble; find("#notice").hidden = false; }
+  setInterval(watch, 5000);
 }
 status("Opening the collection …");
 const started = start();

@@ -22,3 +22,16 @@ export function say(trouble) {
 }
 
 export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+// A part of a picture as a small square; it is drawn when the picture is there.
+export function crop(source, [left, top, right, bottom], side = 96) {
+  const canvas = make("canvas", { width: side, height: side }), picture = source instanceof Image ? source : new Image();
+  const draw = () => {
+    const w = picture.naturalWidth, h = picture.naturalHeight, size = Math.min(Math.max((right - left) * w, (bottom - top) * h), w, h);
+    const x = Math.min(w - size, Math.max(0, (left + right) / 2 * w - size / 2)), y = Math.min(h - size, Math.max(0, (top + bottom) / 2 * h - size / 2));
+    canvas.getContext("2d").drawImage(picture, x, y, size, size, 0, 0, side, side);
+  };
+  if (picture !== source) picture.src = source;
+  if (picture.complete && picture.naturalWidth) draw(); else picture.addEventListener("load", draw, { once: true });
+  return canvas;
+}

@@ -1,12 +1,14 @@
 // Filters: a label, and conditions on the columns of the table.
 
 import { find, make } from "/elements.js";
+import { icon } from "/icons.js";
 
 let conditions = [], changed = () => {};
 export const where = () => (conditions.length ? conditions.map((c) => c.column + c.sign + c.value) : undefined);
 
 export function start(collection, callback) {
   changed = callback;
+  find("#narrow").open = innerWidth > 760; // a phone has no room for what is not asked for
   find("#labels").replaceChildren(...collection.labels.map(({ label, count }) => make("option", { value: label }, `${count}`)));
   find("#label").disabled = !collection.labels.length;
   if (!collection.labels.length) find("#label").placeholder = "there are none";
@@ -32,7 +34,7 @@ function chips() {
   find("#chips").replaceChildren(...conditions.map((c, i) => make("li", {}, make("button", {
     type: "button", "aria-label": `Remove the filter ${c.column} ${words[c.sign]} ${c.value}`,
     onclick: () => { conditions.splice(i, 1); chips(); changed(); find("#label").focus(); },
-  }, `${c.column} ${words[c.sign]} ${c.value} ✕`))));
+  }, `${c.column} ${words[c.sign]} ${c.value}`, icon("close")))));
 }
 
 find("#filters").addEventListener("submit", (event) => {

@@ -1,68 +1,74 @@
 // The map: similar pictures are near each other; closer, dots become pictures.
 
-import { find, make, say } from "/elements.js";
-import { get, thumbnail } from "/api.js";
-import { fill } from "/results.js";
+import { find, say } from "/elements.js";
+import { computed, get, thumbnail } from "/api.js";
+import { browsed } from "/results.js";
+import { Rows } from "/rows.js";
 
-const canvas = find("#map-canvas"), context = canvas.getContext("2d"), said = find("#map-said");
-const CELL = 66, PICTURE = 58, pictures = new Map();
-let ids = [], places = [], view = { x: 0.5, y: 0.5, zoom: 1 }, doing = null, acts = null, lasso = false, frame = 0, loaded = false;
+const canvas = find("#map-canvas"), context = canvas.getContext("2d"), said = find("#map-said"), tip = find("#map-card");
+const CELL = 56, PICTURE = 52, CHOSEN = 300, pictures = new Map();
+let map = null, view = { x: 0.5, y: 0.5, zoom: 1 }, doing = null, acts = null, lasso = false, frame = 0, rows = null;
 
 export async function show(given) {
-  acts = given.acts;
-  if (!loaded) await load();
+  acts = given;
+  if (!map) {
+    said.textContent = "The map is being computed …";
+    map = stretched(await computed("/api/map"));
+    told();
+  }
   draw();
 }
 
-async function load() {
-  said.textContent = "The map is being computed …";
-  for (;;) {
-    const answer = await get("/api/map");
-    if (!answer.computing) {
-      ids = answer.ids; places = answer.places; loaded = true;
-      said.textContent = ids.length ? `${ids.length.toLocaleString("en")} pictures. Drag to move, scroll to come closer, click one to search with it.` : "There is nothing to show yet.";
-      return;
-    }
-    await new Promise((resolve) => setTimeout(resolve, 1000));
-  }
+// Over the whole window, both ways: on a map it counts what is near, not how far.
+function stretched(given) {
+  const ends = [0, 1].map((axis) => given.places.reduce(([low, high], place) => [Math.min(low, place[axis]), Math.max(high, place[axis])], [1, 0]));
+  return { ...given, places: given.places.map((place) => place.map((value, axis) => 0.04 + 0.92 * (value - ends[axis][0]) / Math.max(1e-9, ends[axis][1] - ends[axis][0]))) };
 }
 
-const scale = () => Math.min(canvas.clientWidth, canvas.clientHeight) * view.zoom;
-const screen = ([x, y]) => [(x - view.x) * scale() + canvas.clientWidth / 2, (y - view.y) * scale() + canvas.clientHeight / 2];
-const world = (x, y) => [(x - canvas.clientWidth / 2) / scale() + view.x, (y - canvas.clientHeight / 2) / scale() + view.y];
+function told() { said.textContent = map.ids.length ? `${map.ids.length.toLocaleString("en")} pictures. Drag to move, scroll to come closer, click one to search with it.` : "There is nothing to show yet."; }
+
+const wide = () => canvas.clientWidth * view.zoom, tall = () => canvas.clientHeight * view.zoom;
+const screen = ([x, y]) => [(x - view.x) * wide() + canvas.clientWidth / 2, (y - view.y) * tall() + canvas.clientHeight / 2];
+const world = (x, y) => [(x - canvas.clientWidth / 2) / wide() + view.x, (y - canvas.clientHeight / 2) / tall() + view.y];
+const hue = (i) => (map.label[i] < 0 ? null : (map.label[i] * 137.5) % 360); // the golden angle: neighbours in the list differ
+const colour = (i, ink) => (hue(i) === null ? ink : `hsl(${hue(i)} 62% 52%)`);
 
 function draw() { if (!frame) frame = requestAnimationFrame(paint); }
 
 function paint() {
   frame = 0;
   const width = canvas.clientWidth, height = canvas.clientHeight, dense = devicePixelRatio || 1;
-  if (!width || !loaded) return;
+  if (!width || !map) return;
   canvas.width = width * dense; canvas.height = height * dense;
   context.setTransform(dense, 0, 0, dense, 0, 0);
   const style = getComputedStyle(document.documentElement), ink = style.getPropertyValue("--soft"), cells = new Map();
-  context.fillStyle = ink;
-  context.globalAlpha = 0.6;
-  for (let i = 0; i < ids.length; i++) {
-    const [x, y] = screen(places[i]);
-    if (x < -40 || y < -40 || x > width + 40 || y > height + 40) continue;
+  map.places.forEach((place, i) => {
+    const [x, y] = screen(place);
+    if (x < -40 || y < -40 || x > width + 40 || y > height + 40) return;
     // One picture a cell, fixed to the map, so that it stays while the map moves.
-    const column = Math.floor(places[i][0] * scale() / CELL), row = Math.floor(places[i][1] * scale() / CELL);
-    if (free(cells, column, row, x, y)) cells.set(`${column},${row}`, [i, x, y]);
-    else context.fillRect(x - 1.5, y - 1.5, 3, 3);
+    const column = Math.floor(place[0] * wide() / CELL), row = Math.floor(place[1] * tall() / CELL);
+    if (free(cells, column, row, x, y)) { cells.set(`${column},${row}`, [i, x, y]); return; }
+    context.fillStyle = colour(i, ink);
+    context.beginPath(); context.arc(x, y, 3, 0, 7); context.fill();
+  });
+  for (const [i, x, y] of cells.values()) pictured(i, x, y, colour(i, ink));
+  if (doing?.loop) {
+    context.strokeStyle = style.getPropertyValue("--for"); context.lineWidth = 2.5;
+    context.beginPath(); doing.loop.forEach(([x, y]) => context.lineTo(x, y)); context.closePath();
+    context.globalAlpha = 0.15; context.fillStyle = context.strokeStyle; context.fill(); context.globalAlpha = 1; context.stroke();
   }
-  context.globalAlpha = 1;
-  for (const [i, x, y] of cells.values()) {
-    const picture = pictured(ids[i]);
-    if (picture.complete && picture.naturalWidth) {
-      const k = PICTURE / Math.max(picture.naturalWidth, picture.naturalHeight), w = k * picture.naturalWidth, h = k * picture.naturalHeight;
-      context.drawImage(picture, x - w / 2, y - h / 2, w, h);
-    } else { context.beginPath(); context.arc(x, y, 2.5, 0, 7); context.fill(); }
-  }
-  if (doing?.area) {
-    const [x0, y0, x1, y1] = doing.area;
-    context.strokeStyle = style.getPropertyValue("--for"); context.lineWidth = 2; context.setLineDash([6, 4]);
-    context.strokeRect(x0, y0, x1 - x0, y1 - y0); context.setLineDash([]);
-  }
+}
+
+function pictured(i, x, y, edge) {
+  const picture = loaded(map.ids[i]);
+  context.fillStyle = edge;
+  if (!picture.complete || !picture.naturalWidth) { context.beginPath(); context.arc(x, y, 3, 0, 7); context.fill(); return; }
+  const k = PICTURE / Math.max(picture.naturalWidth, picture.naturalHeight), w = k * picture.naturalWidth, h = k * picture.naturalHeight;
+  context.beginPath(); context.roundRect(x - w / 2 - 2, y - h / 2 - 2, w + 4, h + 4, 6); context.fill();
+  context.save();
+  context.beginPath(); context.roundRect(x - w / 2, y - h / 2, w, h, 4); context.clip();
+  context.drawImage(picture, x - w / 2, y - h / 2, w, h);
+  context.restore();
 }
 
 // Whether a picture at (x, y) would lie on no other one.
@@ -74,7 +80,7 @@ function free(cells, column, row, x, y) {
   return true;
 }
 
-function pictured(id) {
+function loaded(id) {
   if (!pictures.has(id)) {
     if (pictures.size > 3000) pictures.delete(pictures.keys().next().value);
     const picture = new Image();
@@ -84,9 +90,9 @@ function pictured(id) {
   return pictures.get(id);
 }
 
-function nearest(x, y) {
-  let best = null, least = (PICTURE * 0.7) ** 2;
-  places.forEach((place, i) => { const [px, py] = screen(place), d = (px - x) ** 2 + (py - y) ** 2; if (d < least) { least = d; best = i; } });
+function nearest(x, y, reach = PICTURE * 0.7) {
+  let best = null, least = reach ** 2;
+  map?.places.forEach((place, i) => { const [px, py] = screen(place), d = (px - x) ** 2 + (py - y) ** 2; if (d < least) { least = d; best = i; } });
   return best;
 }
 
@@ -98,62 +104,88 @@ function zoom(by, x = canvas.clientWidth / 2, y = canvas.clientHeight / 2) {
   draw();
 }
 
+// What lies under the pointer, larger, with its name.
+function hover(event) {
+  const i = doing || event.pointerType !== "mouse" ? null : nearest(event.offsetX, event.offsetY, 30);
+  tip.hidden = i === null;
+  if (i === null) return;
+  find("img", tip).src = thumbnail(map.ids[i], 0, 192);
+  find("figcaption", tip).textContent = map.label[i] < 0 ? "" : map.labels[map.label[i]];
+  const right = event.offsetX > canvas.clientWidth - 200, low = event.offsetY > canvas.clientHeight - 220;
+  Object.assign(tip.style, { left: `${event.offsetX + (right ? -188 : 16)}px`, top: `${event.offsetY + (low ? -200 : 16)}px` });
+}
+
 const fingers = new Map();
 canvas.addEventListener("wheel", (event) => { event.preventDefault(); zoom(Math.exp(-event.deltaY / 300), event.offsetX, event.offsetY); }, { passive: false });
 canvas.addEventListener("pointerdown", (event) => {
   canvas.setPointerCapture(event.pointerId);
   fingers.set(event.pointerId, [event.offsetX, event.offsetY]);
-  doing = { x: event.offsetX, y: event.offsetY, moved: false, area: null, from: { ...view } };
+  const loop = lasso || event.shiftKey ? [[event.offsetX, event.offsetY]] : null;
+  doing = { x: event.offsetX, y: event.offsetY, moved: false, loop, from: { ...view } };
+  tip.hidden = true;
 });
 canvas.addEventListener("pointermove", (event) => {
+  hover(event);
   if (!doing || !fingers.has(event.pointerId)) return;
-  if (fingers.size === 2) {
-    const [a, b] = [...fingers.values()], before = Math.hypot(a[0] - b[0], a[1] - b[1]);
-    fingers.set(event.pointerId, [event.offsetX, event.offsetY]);
-    const [c, d] = [...fingers.values()];
-    doing.moved = true;
-    zoom(Math.hypot(c[0] - d[0], c[1] - d[1]) / Math.max(1, before), (c[0] + d[0]) / 2, (c[1] + d[1]) / 2);
-    return;
-  }
+  if (fingers.size === 2) { pinch(event); return; }
   const dx = event.offsetX - doing.x, dy = event.offsetY - doing.y;
   if (Math.abs(dx) + Math.abs(dy) > 5) doing.moved = true;
-  if (lasso || event.shiftKey) doing.area = [Math.min(doing.x, event.offsetX), Math.min(doing.y, event.offsetY), Math.max(doing.x, event.offsetX), Math.max(doing.y, event.offsetY)];
-  else { view.x = doing.from.x - dx / scale(); view.y = doing.from.y - dy / scale(); }
+  if (doing.loop) doing.loop.push([event.offsetX, event.offsetY]);
+  else { view.x = doing.from.x - dx / wide(); view.y = doing.from.y - dy / tall(); }
   draw();
 });
+
+function pinch(event) {
+  const [a, b] = [...fingers.values()], before = Math.hypot(a[0] - b[0], a[1] - b[1]);
+  fingers.set(event.pointerId, [event.offsetX, event.offsetY]);
+  const [c, d] = [...fingers.values()];
+  doing.moved = true; doing.loop = null;
+  zoom(Math.hypot(c[0] - d[0], c[1] - d[1]) / Math.max(1, before), (c[0] + d[0]) / 2, (c[1] + d[1]) / 2);
+}
+
 canvas.addEventListener("pointerup", (event) => {
   fingers.delete(event.pointerId);
   if (!doing) return;
-  const { area, moved } = doing;
+  const { loop, moved } = doing;
   doing = null;
-  if (area) choose(area);
-  else if (!moved) { const found = nearest(event.offsetX, event.offsetY); if (found !== null) acts.search({ id: ids[found] }); }
+  if (loop && moved) choose((point) => within(loop, point));
+  else if (!moved) { const found = nearest(event.offsetX, event.offsetY); if (found !== null) acts.search({ id: map.ids[found] }); }
   draw();
 });
 canvas.addEventListener("pointercancel", (event) => { fingers.delete(event.pointerId); doing = null; draw(); });
+canvas.addEventListener("pointerleave", () => { tip.hidden = true; });
 canvas.addEventListener("keydown", (event) => {
   const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
-  if (step) { view.x += 60 * step[0] / scale(); view.y += 60 * step[1] / scale(); }
+  if (step) { view.x += 60 * step[0] / wide(); view.y += 60 * step[1] / tall(); }
   else if (event.key === "+" || event.key === "=") zoom(1.4);
   else if (event.key === "-") zoom(1 / 1.4);
-  else if (event.key === "Enter") { const found = nearest(canvas.clientWidth / 2, canvas.clientHeight / 2); if (found !== null) acts.search({ id: ids[found] }); return; }
+  else if (event.key === "a") choose(([x, y]) => x >= 0 && y >= 0 && x <= canvas.clientWidth && y <= canvas.clientHeight);
+  else if (event.key === "Enter") { const found = nearest(canvas.clientWidth / 2, canvas.clientHeight / 2, Infinity); if (found !== null) acts.search({ id: map.ids[found] }); return; }
   else return;
   event.preventDefault();
   draw();
 });
 
-async function choose([x0, y0, x1, y1]) {
-  const chosen = ids.filter((_, i) => { const [x, y] = screen(places[i]); return x >= x0 && x <= x1 && y >= y0 && y <= y1; }).slice(0, 300);
-  said.textContent = chosen.length ? `${chosen.length} pictures selected, below the map.` : "No picture lies in this area.";
-  if (!chosen.length) { find("#map-chosen").replaceChildren(); return; }
+// Whether a point lies inside a loop: a ray from it crosses the loop an odd number of times.
+export function within(loop, [x, y]) {
+  let inside = false;
+  loop.forEach(([x1, y1], i) => { const [x0, y0] = loop.at(i - 1); if ((y0 > y) !== (y1 > y) && x < (x1 - x0) * (y - y0) / (y1 - y0) + x0) inside = !inside; });
+  return inside;
+}
+
+async function choose(holds) {
+  const chosen = map.ids.filter((_, i) => holds(screen(map.places[i])));
+  said.textContent = chosen.length ? `${chosen.length} pictures selected${chosen.length > CHOSEN ? `, the first ${CHOSEN} are` : ","} below the map.` : "No picture lies in this area.";
+  rows ??= new Rows(find("#map-chosen"));
   try {
-    const { items } = await get(`/api/items?limit=300&where=${encodeURIComponent(JSON.stringify({ id: chosen }))}`);
-    fill(find("#map-chosen"), items, 0, acts);
+    const { items } = chosen.length ? await get(`/api/items?limit=${CHOSEN}&where=${encodeURIComponent(JSON.stringify({ id: chosen.slice(0, CHOSEN) }))}`) : { items: [] };
+    browsed({ rows, height: 120 }, items, 0, acts);
+    if (items.length) scrollBy({ top: find("#map-chosen").getBoundingClientRect().top - 0.6 * innerHeight, behavior: "smooth" });
   } catch (error) { say(error); }
 }
 
 find("#map-in").addEventListener("click", () => zoom(1.6));
 find("#map-out").addEventListener("click", () => zoom(1 / 1.6));
-find("#map-home").addEventListener("click", () => { view = { x: 0.5, y: 0.5, zoom: 1 }; draw(); });
-find("#map-lasso").addEventListener("click", (event) => { lasso = !lasso; event.target.setAttribute("aria-pressed", String(lasso)); canvas.classList.toggle("lasso", lasso); });
+find("#map-home").addEventListener("click", () => { view = { x: 0.5, y: 0.5, zoom: 1 }; told(); draw(); });
+find("#map-lasso").addEventListener("click", (event) => { lasso = !lasso; event.currentTarget.setAttribute("aria-pressed", String(lasso)); canvas.classList.toggle("lasso", lasso); if (lasso) said.textContent = "Draw around the pictures that you want to see."; else told(); });
 addEventListener("resize", draw);

@@ -1,6 +1,7 @@
 // The picture that is looked for, and the box on it.
 
-import { find, make } from "/elements.js";
+import { crop, find, make } from "/elements.js";
+import { icon } from "/icons.js";
 
 const frame = find("#frame"), box = find("#box"), picture = find("#picture"), seen = find("#seen");
 const LEAST = 0.04; // of a side: what is smaller was a click
@@ -14,7 +15,7 @@ export function show(source, part, area) {
   place(part);
   seen.hidden = !area || (area[0] < 0.01 && area[1] < 0.01 && area[2] > 0.99 && area[3] > 0.99);
   if (area) Object.assign(seen.style, rectangle(area));
-  find("#draw-hint").textContent = `Draw a box on the picture to search for that part alone.${seen.hidden ? "" : " The model looks at the bright part."}`;
+  find("#draw-hint").textContent = `Draw a box to search for a part alone.${seen.hidden ? "" : " The model looks at the bright square."}`;
 }
 
 export function clear() { find("#drop").hidden = false; find("#asked").hidden = true; place(null); picture.removeAttribute("src"); }
@@ -23,7 +24,9 @@ const rectangle = ([l, t, r, b]) => ({ left: `${100 * l}%`, top: `${100 * t}%`, 
 
 function place(part) {
   sides = part;
-  box.hidden = !part; find("#whole").hidden = !part;
+  box.hidden = !part;
+  for (const name of ["#whole", "#box-more", "#box-less"]) find(name).hidden = !part;
+  find("#draw").hidden = Boolean(part);
   if (part) Object.assign(box.style, rectangle(part));
 }
 
@@ -69,19 +72,23 @@ box.addEventListener("keydown", (event) => {
 find("#draw").addEventListener("click", () => { if (!sides) place([0.25, 0.25, 0.75, 0.75]); box.focus(); settle(0); });
 find("#whole").addEventListener("click", () => { place(null); settle(0); });
 
-// Suggested parts: cut from the picture that is shown.
-export function suggest(parts) {
+// Suggested parts: one click searches for one, + and − make it an example.
+export function suggest(parts, acts) {
   const section = find("#parts"), list = find(".parts", section);
   section.hidden = !parts.length;
-  const draw = () => list.replaceChildren(...parts.map(({ box: part, strength }, i) => {
-    const canvas = make("canvas", { width: 96, height: 96 }), [l, t, r, b] = part, w = picture.naturalWidth, h = picture.naturalHeight;
-    const side = Math.min(Math.max((r - l) * w, (b - t) * h), w, h), cx = Math.min(w - side / 2, Math.max(side / 2, (l + r) / 2 * w)), cy = Math.min(h - side / 2, Math.max(side / 2, (t + b) / 2 * h));
-    canvas.getContext("2d").drawImage(picture, cx - side / 2, cy - side / 2, side, side, 0, 0, 96, 96);
-    const words = `Search part ${i + 1}: ${Math.round(100 * strength)} % of the picture's content`;
-    return make("button", { type: "button", "aria-label": words, title: words, onclick: () => { place(part); settle(0); }, onmouseenter: () => outline(part), onmouseleave: () => outline(null) }, canvas);
+  list.replaceChildren(...parts.map(({ box: part, strength }, i) => {
+    const words = `part ${i + 1}, ${Math.round(100 * strength)} % of the picture's content`;
+    const act = (name, said, does) => make("button", { type: "button", "aria-label": `${said}: ${words}`, title: said, onclick: () => does(part) }, icon(name));
+    return make("li", { className: "part", onmouseenter: () => outline(part), onmouseleave: () => outline(null) },
+      make("button", { type: "button", className: "open", "aria-label": `Search ${words}`, title: `Search for ${words}`, onclick: () => { place(part); settle(0); }, onfocus: () => outline(part), onblur: () => outline(null) }, crop(picture, part)),
+      make("div", { className: "acts" }, act("more", "More like this part", acts.like), act("less", "Less like this part", acts.unlike)));
   }));
-  if (picture.complete && picture.naturalWidth) draw(); else picture.addEventListener("load", draw, { once: true });
 }
+
+find("#box-more").addEventListener("click", () => examples.like?.(sides));
+find("#box-less").addEventListener("click", () => examples.unlike?.(sides));
+let examples = {};
+export function onExample(acts) { examples = acts; }
 
 function outline(part) {
   if (sides) return;

@@ -1,4 +1,4 @@
-"""What a score means: how likely a hit is a match, learned from pairs of the collection itself.
+"""What a score means: how likely a hit is a match, learned from pairs of a collection, or of validation pictures.
 
 With labels, pairs of items say how often a pair this similar is of one class,
 
@@ -18,11 +18,11 @@ That is careful where a collection has many pictures of each subject, for these 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
+
+from secondsight.model.calibration import Calibration
 
 QUERIES, GALLERY = 1000, 20_000
 """Items that are compared to learn from: every one of the first with every one of the second."""
@@ -33,34 +33,6 @@ LIKELY = 0.5
 
 EXPECTED = 3.0
 """Without labels: a hit is shown as a match if a query meets no more than so many pictures that are as similar."""
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """Cosine → probability, as a polygon; and the score below which nothing is shown as a match."""
-
-    kind: str  # "labels" or "chance"
-    scores: tuple[float, ...]  # ascending
-    values: tuple[float, ...]  # ascending, at these scores
-    cut: float
-    meaning: str
-    pairs: int
-    error: float | None = None  # mean difference of what was said and what was so, on classes not fitted on
-
-    def __call__(self, scores: np.ndarray) -> np.ndarray:
-        """(…) cosines → (…) probabilities; NaN stays NaN."""
-        return np.interp(scores, *self._polygon).astype(np.float32)
-
-    @cached_property
-    def _polygon(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.array(self.scores), np.array(self.values)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, given: dict[str, Any]) -> Calibration:
-        return cls(**{**given, "scores": tuple(given["scores"]), "values": tuple(given["values"])})
 
 
 def isotonic(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -143,7 +115,7 @@ def from_labels(
 
 def _error(
     vectors: np.ndarray, codes: np.ndarray, queries: np.ndarray, rng: np.random.Generator, parts: np.ndarray | None
-) -> float:
+) -> float | None:
     """Fitted on the queries of half of the classes, judged on those of the other half, and the other way round: the
     mean of |said − so| over the pairs that are said to have a chance of 2 % or more.
     """
@@ -162,7 +134,7 @@ def _error(
             if total[group].sum():
                 gap = abs((said[group] * total[group]).sum() - others.same[group].sum())
                 off, weight = off + gap, weight + total[group].sum()
-    return round(off / weight, 4) if weight else float("nan")
+    return round(off / weight, 4) if weight else None
 
 
 def from_chance(

@@ -1,4 +1,4 @@
-"""The demo: find the same emoji drawn by another vendor. Real pictures from a package, read in place."""
+"""Emoji as seven vendors draw them: real pictures from a package, read in place."""
 
 from __future__ import annotations
 
@@ -9,23 +9,10 @@ import itertools
 import random
 import unicodedata
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
-
-from PIL import Image, ImageDraw
 
 from secondsight import files
 from secondsight.errors import MissingExtra
-from secondsight.model import ModelConfig
-from secondsight.train import Recipe
-from secondsight.train.recipe import (
-    DataSection,
-    LossSection,
-    OptimizerSection,
-    ScheduleSection,
-    TrainSection,
-    ValidationSection,
-)
 
 VENDORS = ("Appl", "FB", "Goog", "Joy", "Sams", "Twtr", "Wind")
 
@@ -74,46 +61,3 @@ def _name(stem: str) -> str | None:
 
 def _all_differ(pictures: list[Path]) -> bool:
     return len({hashlib.sha256(picture.read_bytes()).digest() for picture in pictures}) == len(pictures)
-
-
-def recipe(data: Path, *, pooling: str, epochs: int) -> Recipe:
-    """Frozen EfficientNet-Lite0, its features cached, and a pooling learned on them."""
-    ours = {"start": "square", "power": 0.5, "whiten": 0.25, "width": 640} if pooling.startswith("jcf") else {}
-    return Recipe(
-        data=DataSection(path=str(data), transform="resize", cache_dir=str(data.parent / "cache")),
-        model=ModelConfig(pooling=pooling, size=160, freeze="all", norm_exponent=0.0, pooling_options=ours),
-        loss=LossSection(name="multi-similarity"),
-        optimizer=OptimizerSection(lr=0.0, head_lr=2e-3),
-        schedule=ScheduleSection(warmup=0.5),
-        train=TrainSection(epochs=epochs, classes_per_batch=20, images_per_class=4),
-        validation=ValidationSection(every=1),
-    )
-
-
-@dataclass(frozen=True)
-class Hit:
-    path: Path
-    right: bool
-
-
-def contact_sheet(rows: list[tuple[Path, list[Hit]]], path: Path, *, cell: int = 72, gap: int = 10) -> None:
-    """Queries on the left, what was found on the right: framed green where it is the same emoji, red where not."""
-    columns = 1 + max(len(hits) for _, hits in rows)
-    size = (columns * (cell + gap) + 3 * gap, len(rows) * (cell + gap) + gap)
-    sheet = Image.new("RGB", size, "white")
-    draw = ImageDraw.Draw(sheet)
-    for i, (query, hits) in enumerate(rows):
-        y = gap + i * (cell + gap)
-        _paste(sheet, query, gap, y, cell)
-        for j, hit in enumerate(hits):
-            x = 3 * gap + (j + 1) * (cell + gap)
-            _paste(sheet, hit.path, x, y, cell)
-            colour = "#2f9e44" if hit.right else "#e03131"
-            draw.rectangle((x - 3, y - 3, x + cell + 2, y + cell + 2), outline=colour, width=3)
-    with files.replacing(path) as temporary:
-        sheet.save(temporary, format="PNG")
-
-
-def _paste(sheet: Image.Image, path: Path, x: int, y: int, cell: int) -> None:
-    picture = Image.open(path).convert("RGBA").resize((cell, cell))
-    sheet.paste(picture, (x, y), picture)

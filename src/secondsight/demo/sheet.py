@@ -1,0 +1,54 @@
+"""The demo's contact sheet: what is found before training and after it, side by side."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image, ImageDraw, ImageFont
+
+from secondsight import files
+from secondsight.data.loading.thumbnail import thumbnail
+
+CELL, GAP, EDGE, HEAD = 72, 10, 20, 34
+PAPER, INK, FAINT, RIGHT, WRONG, QUIET = "#ffffff", "#1f2933", "#7b8794", "#2f9e44", "#e03131", "#cbd2d9"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Answers of one model: for every query the paths that were found, and whether each is right (None: unknown)."""
+
+    title: str
+    found: Sequence[Sequence[tuple[str, bool | None]]]
+
+
+def contact_sheet(queries: Sequence[str], blocks: Sequence[Block], path: Path) -> None:
+    """Queries on the left, a block for each model; framed green where it is the same class, red where not."""
+    k = max(len(row) for block in blocks for row in block.found)
+    width = 2 * EDGE + CELL + len(blocks) * (3 * GAP + k * (CELL + GAP)) - GAP
+    sheet = Image.new("RGB", (width, 2 * EDGE + HEAD + len(queries) * (CELL + GAP) - GAP), PAPER)
+    pen = ImageDraw.Draw(sheet)
+    pen.text((EDGE, EDGE), "query", fill=FAINT, font=ImageFont.load_default(15))
+    for number, query in enumerate(queries):
+        _cell(sheet, pen, query, EDGE, _top(number), QUIET)
+    for place, block in enumerate(blocks):
+        left = EDGE + CELL + 3 * GAP + place * (k * (CELL + GAP) + 3 * GAP)
+        pen.text((left, EDGE), block.title, fill=INK, font=ImageFont.load_default(15))
+        for number, row in enumerate(block.found):
+            for column, (hit, right) in enumerate(row):
+                colour = QUIET if right is None else RIGHT if right else WRONG
+                _cell(sheet, pen, hit, left + column * (CELL + GAP), _top(number), colour)
+    with files.replacing(path) as temporary:
+        sheet.save(temporary, format="PNG")
+
+
+def _top(row: int) -> int:
+    return EDGE + HEAD + row * (CELL + GAP)
+
+
+def _cell(sheet: Image.Image, pen: ImageDraw.ImageDraw, path: str, x: int, y: int, frame: str) -> None:
+    picture = Image.open(io.BytesIO(thumbnail(path, CELL)))
+    sheet.paste(picture, (x + (CELL - picture.width) // 2, y + (CELL - picture.height) // 2))
+    pen.rectangle((x - 3, y - 3, x + CELL + 2, y + CELL + 2), outline=frame, width=3)

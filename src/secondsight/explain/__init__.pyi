@@ -1,0 +1,15 @@
+from .agreement import Agreement as Agreement
+from .agreement import agreement as agreement
+from .agreement import rerank_score as rerank_score
+from .chance import Rare as Rare
+from .chance import beyond_chance as beyond_chance
+from .codewords import codewords as codewords
+from .explanation import KINDS as KINDS
+from .explanation import Explanation as Explanation
+from .explanation import pair as pair
+from .feedback import refined as refined
+from .feedback import weighed as weighed
+from .parts import Part as Part
+from .places import Places as Places
+from .places import from_features as from_features
+from .places import places as places

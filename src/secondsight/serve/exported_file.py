@@ -1,0 +1,27 @@
+"""An exported file behind the queue: embeddings without torch. Boxes and explanations need features."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from secondsight.explain.geometry import Frame
+from secondsight.inference.exported import Exported
+from secondsight.inference.pictures import HEADROOM, seen
+from secondsight.serve.network import Network
+from secondsight.serve.shelf import Seen
+
+
+class ExportedFile(Network):
+    def __init__(self, exported: Exported, *, batch: int):
+        picture = exported.description.picture
+        self.exported, self.size = exported, picture.size
+        self.target = round(HEADROOM * picture.resize)
+        super().__init__(batch=batch)
+
+    def run(self, pictures: list[np.ndarray], names: list[str]) -> list[Seen]:
+        vectors = self.exported(np.stack([self.exported.pixels(pixels) for pixels in pictures]))
+        self.batches += 1
+        self.pictures += len(pictures)
+        described = self.exported.description.picture
+        frames = [Frame((1, 1), seen(described, *p.shape[:2]), (p.shape[0], p.shape[1])) for p in pictures]
+        return [Seen(vector=v, frame=f, name=n) for v, f, n in zip(vectors, frames, names, strict=True)]
