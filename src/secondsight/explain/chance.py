@@ -54,7 +54,8 @@ def beyond_chance(why: Explanation, others: Sequence[Places], *, quantile: float
         raise ConfigError("give places of some pictures that do not match: what is rare is known from others only")
     if not 0 < quantile < 1:
         raise ConfigError(f"a quantile lies between 0 and 1, got {quantile}")
-    if any(other.model.fingerprint() != why.places_a.model.fingerprint() for other in others):
+    model = why.places_a.model
+    if any(o.model is not model and o.model.fingerprint() != model.fingerprint() for o in others):
         raise ConfigError("the other pictures' places were made by another model; only vectors of one can be compared")
     common = torch.cat([other.scaled for other in others])
     links = algebra.links(why.places_a.scaled, why.places_b.scaled)
