@@ -85,8 +85,8 @@ function show(search, number, answer, signal) {
 function told(answer, search) {
   const judged = answer.hits.some((hit) => hit.probability !== null), matches = answer.hits.filter((hit) => hit.match && hit.probability !== null).length;
   const what = search.box ? "this part" : "this picture", all = matches === answer.hits.length && matches === STEPS[0] ? `${matches} or more` : matches;
-  const first = !answer.hits.length ? "Nothing found" : !judged ? `The nearest ${answer.hits.length}` : matches ? `${all} probably the same` : "Nothing here matches";
-  return [make("b", {}, first), ` ${judged && matches ? "as" : judged ? "" : "to"} ${what}`, answer.why ? ` · ${capital(answer.why)}` : "", make("span", { className: "hint" }, ` · ${Math.max(1, Math.round(answer.milliseconds.all))} ms`)];
+  const first = !answer.hits.length ? "Nothing found" : !judged ? `The nearest ${answer.hits.length}` : matches ? `${all} probably the same` : `The nearest ${answer.hits.length}`;
+  return [make("b", {}, first), ` ${matches ? "as" : "to"} ${what}`, answer.why ? ` · ${capital(answer.why)}` : "", make("span", { className: "hint" }, ` · ${Math.max(1, Math.round(answer.milliseconds.all))} ms`)];
 }
 
 async function suggest(search) {

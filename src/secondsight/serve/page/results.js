@@ -43,7 +43,7 @@ function picture(item, number) {
 }
 
 // Small pictures are shown small: what is blown up looks broken.
-const tall = (pane, items) => Math.min(pane.height, Math.max(104, 1.5 * Math.max(0, ...items.slice(0, 50).map((item) => item.height ?? 999))));
+const tall = (pane, items) => Math.min(pane.height, Math.max(104, 1.8 * Math.max(0, ...items.slice(0, 50).map((item) => item.height ?? 999))));
 
 const CAPTION = { plain: 28, scored: 36 };
 
