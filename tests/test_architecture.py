@@ -41,7 +41,7 @@ ROOMS = {
     "compress": {"model", "pooling", "functional", "data", "embed", "evaluate"},
     "reproduce": {"pooling", "model", "train", "evaluate"},
     "demo": {"model", "data", "embed", "train", "evaluate", "index"},
-    "fit": {"model", "data", "embed"},
+    "fit": {"pooling", "model", "data", "embed"},
     "index": {"model", "data", "embed", "explain", "inference"},
     "serve": {"index", "explain", "inference", "model", "data", "embed"},
     "cli": {"*"},
