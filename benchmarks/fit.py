@@ -1,6 +1,6 @@
 """What fitting to the images themselves brings, without labels and without training, over several kinds of images.
 
-    python benchmarks/fit.py emoji cub200:CUB_200_2011 cars196/train icons:/usr/share/icons --most 1500
+    python benchmarks/fit.py emoji birds=CUB_200_2011 cars=cars196/train icons=icons:/usr/share/icons --most 1500
 
 Recall@1 of every image among all others of its kind, labels used to judge only. The network's features are computed
 once (``--cache``) and pooled in every way; all rows have 512 numbers but the three that are the network's own channels.
@@ -10,6 +10,7 @@ The rivals are simpler sums with the same kind of ending. ``benchmarks/kinds.py`
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from secondsight.data import ImageSet
 from secondsight.data.cache.feature_cache import FeatureCache, default_directory
 from secondsight.data.loading import transforms
 from secondsight.evaluate import retrieval
-from secondsight.fit import IMAGES, JCF, MIXED
+from secondsight.fit import JCF, MIXED
 from secondsight.memory import keep_freed
 from secondsight.model import Embedder
 from secondsight.pooling.feature_samples import Mapped
@@ -84,11 +85,14 @@ def recall(local: Tensor, labels: Tensor, row: dict[str, Any], count: int) -> fl
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="*", help="emoji, icons:FOLDER, stamps:FOLDER, folders of classes, NAME:PATH")
+    parser.add_argument(
+        "data", nargs="*", help="[WORD=]emoji, icons:FOLDER, stamps:FOLDER, a folder of classes, NAME:PATH"
+    )
     parser.add_argument("--most", type=int, default=1500, help="images of a kind")
     parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--counts", type=int, nargs="*", default=[IMAGES], help="images to fit to")
+    parser.add_argument("--counts", type=int, nargs="*", default=[2048], help="images to fit to")
     parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=list(ROWS))
+    parser.add_argument("--json", type=Path, help="where to write the figures, too")
     parser.add_argument("--cache", type=Path, default=default_directory(), help="where features are kept")
     options = parser.parse_args()
     if not options.data:
@@ -96,21 +100,28 @@ def main() -> None:
         return
     keep_freed()
     torch.set_grad_enabled(False)
-    kinds = {spec: sample(open_kind(spec), options.most) for spec in options.data}
+    named = [given.rpartition("=") for given in options.data]
+    kinds = {name or spec: sample(open_kind(spec), options.most) for name, _, spec in named}
     known = {spec: local_features(images, options.size, options.cache) for spec, images in kinds.items()}
-    show(known, options.rows, options.counts)
+    figures = show(known, options.rows, options.counts)
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
-def show(known: dict[str, Any], rows: list[str], counts: list[int]) -> None:
+def show(known: dict[str, tuple[Tensor, Tensor]], rows: list[str], counts: list[int]) -> dict[str, dict[str, float]]:
+    """Print a row at a time, then the table. Row → kind → R@1."""
+    found_all: dict[str, dict[str, float]] = {}
     shown = table("Recall@1 in %", "", *(f"{spec} ({len(found[1]):,})" for spec, found in known.items()), "mean")
     for count in counts:
         for name in rows:
-            figures = [recall(*found, ROWS[name], count) for found in known.values()]
-            cells = [f"{figure:.1f}" for figure in [*figures, sum(figures) / len(figures)]]
             label = name if len(counts) == 1 else f"{name}, fitted to {count:,}"
-            console.print(label, *cells)  # a row at a time: the next may take long
+            figures = {spec: round(recall(found[0], found[1], ROWS[name], count), 2) for spec, found in known.items()}
+            cells = [f"{figure:.1f}" for figure in [*figures.values(), sum(figures.values()) / len(figures)]]
+            found_all[label] = figures
+            console.print(label, *cells)
             shown.add_row(label, *cells)
     console.print(shown)
+    return found_all
 
 
 if __name__ == "__main__":

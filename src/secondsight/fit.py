@@ -19,8 +19,8 @@ from secondsight.model import Embedder, published
 from secondsight.pooling import family
 from secondsight.pooling.feature_samples import Mapped
 
-IMAGES = 2048
-"""Pictures that are enough to fit to; docs/results.md says what fewer and more give."""
+IMAGES = 1024
+"""Pictures that are enough to fit to; ``benchmarks/fit.py --counts`` says what fewer and more give."""
 
 
 JCF: dict[str, Any] = {
@@ -29,7 +29,7 @@ JCF: dict[str, Any] = {
     "norm_exponent": 0.0,  # keep the norm of a location: its saliency
     "pooling_options": {"start": "square", "power": 0.5, "whiten": 0.25, "width": 640},
 }
-"""How JCF is built when it is fitted and not trained."""
+"""How JCF is built when it is fitted and not trained; recipes/photos.toml starts from the same."""
 
 MIXED: dict[str, Any] = {
     "dim": 512,
@@ -39,14 +39,9 @@ MIXED: dict[str, Any] = {
 """How ``mixed`` is built on EfficientNet-Lite: its last 1,280 channels squared, JCF of the layer before them."""
 
 
-def usual(backbone: str) -> str:
-    """The pooling that is fitted where none is asked for: the best over several kinds of images (docs/results.md)."""
-    return "mixed-32-8" if backbone.startswith("efficientnet-lite") else "jcf-32-8"
-
-
 def fit_to(
     images: ImageSet,
-    name: str | None = None,
+    name: str = "jcf-32-8",
     *,
     backbone: str = "efficientnet-lite0",
     weights: str | Path = "default",
@@ -60,7 +55,7 @@ def fit_to(
 
     Args:
         images: Pictures of the kind that will be searched; a sample of ``count``, spread over them, is looked at.
-        name: A pooling, fitted; ``"average"`` for the network's features averaged, None for ``usual(backbone)``.
+        name: A pooling, fitted; ``"average"`` for the network's features averaged.
         backbone, weights: The published network.
         count: Images to fit to.
         size: Pixels a side; None for the network's own.
@@ -69,10 +64,9 @@ def fit_to(
         seed: Of the k-means and of what else is random.
     """
     torch.manual_seed(seed)
-    name = name or usual(backbone)
     if name == "average":
         return published(backbone, weights=str(weights), size=size, mirror=mirror).to(device)
-    options = JCF if family(name) == "jcf" else MIXED if name == usual(backbone) else {"dim": 512, "reduce": 256}
+    options = {"jcf": JCF, "mixed": MIXED}.get(family(name), {"dim": 512, "reduce": 256})
     model = Embedder.build(
         backbone=backbone,
         weights=weights,

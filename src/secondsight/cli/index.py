@@ -30,7 +30,7 @@ def index(
     backbone: str = typer.Option("efficientnet-lite0", help="Without a saved model: the published network."),
     weights: str = typer.Option("default", help="Of the network: a file, 'default', or 'random'."),
     size: int = typer.Option(None, min=16, help="Without a saved model: pixels a side."),
-    fit_images: int = typer.Option(2048, min=8, help="Pictures that the pooling is fitted to."),
+    fit_images: int = typer.Option(1024, min=8, help="Pictures that the pooling is fitted to."),
     dtype: str = typer.Option("float16", help="How vectors are stored: float16 or float32."),
     memory: str = typer.Option(
         None, help="What a search may hold in memory, such as 4GB; default: half of what there is."
@@ -119,7 +119,7 @@ def _model(
 
         return open_model(name, weights=weights), name
     from secondsight.data.imageset import ImageSet
-    from secondsight.fit import fit_to, usual
+    from secondsight.fit import fit_to
     from secondsight.index import scan
 
     spec, kind = scan.absolute(data[0])
@@ -128,7 +128,7 @@ def _model(
     if not files:
         raise DataError(f"{data[0]}: no images here (looked for .jpg, .png, .webp and others, in every folder below)")
     images = ImageSet("images", Path(root.base), tuple(files))
-    pooling = name or usual(backbone)
+    pooling = name or "jcf-32-8"
     model = fit_to(images, pooling, backbone=backbone, weights=weights, size=size, count=count, device=device)
     if pooling == "average":
         return model, f"{backbone}, its features averaged as they are; nothing fitted"
