@@ -28,7 +28,7 @@ QUERY = "parrot"  # in Twitter's drawing, which is left out of the collection
 
 
 def collection(folder: Path) -> tuple[Path, str]:
-    """The query, and an index of emoji that may be shown and that nothing was learned from; names are labels."""
+    """An index of emoji that may be shown and that nothing was learned from, with names as labels; and the query."""
     table = demo.table(folder / "all.csv", emoji=300)
     recipe = demo.recipe(table, pooling="jcf-32-8", epochs=2)
     recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"size": 256})})
