@@ -48,6 +48,13 @@ def test_what_is_no_address_is_not_asked(url, cause, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_redirection_to_what_is_no_address_is_refused(tmp_path):
+    liar = Liar()
+    liar.answer = b"HTTP/1.1 302 Found\r\nLocation: http://[::1/x\r\n\r\n"
+    with pytest.raises(DataError, match=r"the server points to http://\[::1/x, which is no address"):
+        fetch(f"http://127.0.0.1:{liar.port}/x", tmp_path / "x", Archive("x", size=3), tries=1, pause=0.0, timeout=3)
+
+
 def test_letters_and_spaces_in_an_address_are_written_as_they_must_be():
     assert address("http://host/é b?c=ü") == "http://host/%C3%A9%20b?c=%C3%BC"
     assert address("https://bücher.example:8080/x%20y") == "https://xn--bcher-kva.example:8080/x%20y"

@@ -30,6 +30,9 @@ from secondsight.errors import ConfigError, DataError, RunError
 from secondsight.model import Embedder
 from secondsight.terminal import warn
 
+IDENTITY = ("model", "images", "transform", "dtype", "batch_size", "block", "runtime")
+"""Whose embeddings these are; the other facts are said at the end."""
+
 VECTORS, ITEMS, FACTS, FAILURES, BLOCKS = "vectors.npy", "items.csv", "embedding.json", "failures.jsonl", "blocks"
 
 
@@ -100,7 +103,7 @@ def finish(
     _write_items(folder, images, found)
     if failures:
         failures.write(folder / FAILURES)
-    facts = {**facts, "embedded": rows, "failed": len(failures)}
+    facts = {key: facts[key] for key in IDENTITY if key in facts} | {"embedded": rows, "failed": len(failures)}
     with files.replacing(folder / VECTORS) as temporary:
         array = np.lib.format.open_memmap(temporary, mode="w+", dtype=facts["dtype"], shape=(rows, width))
         start = 0

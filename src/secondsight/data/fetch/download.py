@@ -210,6 +210,19 @@ def _quoted(text: str) -> str:
 class _Redirects(urllib.request.HTTPRedirectHandler):
     """Follows to http and https only: a server must not send us to files of this machine, or to other protocols."""
 
+    def http_error_302(self, req, fp, code, msg, headers):
+        try:
+            return super().http_error_302(req, fp, code, msg, headers)
+        except ValueError as error:  # urllib takes the address apart before it asks redirect_request
+            if isinstance(error, DataError):
+                raise
+            place = headers.get("location") or headers.get("uri")
+            raise DataError(
+                f"{req.full_url}: the server points to {place}, which is not an address: refused"
+            ) from error
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
     def redirect_request(self, req, fp, code, msg, headers, newurl):
         if urllib.parse.urlsplit(newurl).scheme not in ("http", "https"):
             raise DataError(f"{req.full_url}: the server points to {newurl}, which is neither http nor https: refused")
