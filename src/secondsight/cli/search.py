@@ -34,7 +34,7 @@ def with_reason(args: list[str]) -> list[str]:
     (['photos.index', '--why', 'why.html', 'a.jpg'], ['a.jpg', '--why', 'b.png'])
     """
     out = []
-    for here, following in zip(args, [*args[1:], "-"], strict=True):
+    for here, following in zip(args, [*args[1:], "-"], strict=False):  # nothing follows nothing
         out.append(here)
         picture = os.path.exists(following) and not following.lower().endswith((".png", ".html"))
         bare = following.startswith("-") or following.lower().endswith((".jpg", ".jpeg")) or picture
