@@ -191,6 +191,14 @@ def test_the_last_line_of_a_run_counts_and_a_torn_one_is_passed_over(table, resu
         lines.read(path)
 
 
+def test_a_figure_that_was_changed_after_it_was_written_is_refused(results, tmp_path):
+    path = tmp_path / "mine.jsonl"
+    lines.add(path, replace(results[0], gflops=0.125))
+    path.write_text(path.read_text().replace("0.125", "0.126"))
+    with pytest.raises(ConfigError, match=r"line 1 is not a result: it is not what was written"):
+        lines.read(path)
+
+
 def test_writing_twice_gives_the_same_bytes(table, results, tmp_path):
     for result in results:
         lines.add(tmp_path / "results" / "mine.jsonl", result)
