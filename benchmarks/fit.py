@@ -25,12 +25,12 @@ from secondsight.data import ImageSet
 from secondsight.data.cache.feature_cache import FeatureCache, default_directory
 from secondsight.data.loading import transforms
 from secondsight.evaluate import retrieval
-from secondsight.fit import JCF, MIXED
+from secondsight.fit import JCF
 from secondsight.memory import keep_freed
 from secondsight.model import Embedder
 from secondsight.pooling.feature_samples import Mapped
 
-HEAD = 1280  # channels of the network's last layer; those before it come behind them
+HEAD = 1280  # channels of the network's last layer
 ENDED = {"power": 0.5, "whiten": 0.25}
 
 ROWS: dict[str, dict[str, Any]] = {
@@ -44,8 +44,6 @@ ROWS: dict[str, dict[str, Any]] = {
     "jcf": {"pooling": "jcf", **JCF},
     "jcf-32-8": {"pooling": "jcf-32-8", **JCF},
     "jcf-32": {"pooling": "jcf-32", **JCF},
-    "mixed": {"pooling": "mixed", **MIXED},
-    "mixed-32-8": {"pooling": "mixed-32-8", **MIXED},
 }
 """Name → keywords of ``Embedder.build``."""
 
@@ -62,8 +60,8 @@ def sample(images: ImageSet, most: int) -> ImageSet:
 
 
 def local_features(images: ImageSet, size: int, cache: Path) -> tuple[Tensor, Tensor]:
-    """(n, L, 1600) in half precision, and the labels of the images."""
-    network = backbones.build("efficientnet-lite0", freeze="blocks6", head="both").eval()
+    """(n, L, 1280) in half precision, and the labels of the images."""
+    network = backbones.build("efficientnet-lite0", freeze="blocks6").eval()
     store = FeatureCache(cache, say=console.print)
     key = {"network": network.prefix_name, "prefix": network.prefix_fingerprint()}
     found = store.features(images, network.frozen_part, transform=transforms.build("resize-crop", size), key=key)
@@ -75,8 +73,7 @@ def local_features(images: ImageSet, size: int, cache: Path) -> tuple[Tensor, Te
 def recall(local: Tensor, labels: Tensor, row: dict[str, Any], count: int) -> float:
     """R@1 of one way to pool, fitted to ``count`` of the images."""
     torch.manual_seed(0)
-    local = local if row["pooling"].startswith("mixed") else local[..., :HEAD]
-    model = Embedder.build(**{"backbone_options": {}, "reduce": 256, "dim": 512} | row).eval()
+    model = Embedder.build(**{"reduce": 256, "dim": 512} | row).eval()
     chosen = np.unique(np.linspace(0, len(local) - 1, min(count, len(local))).round().astype(int))
     model.fit(Mapped(local[chosen].split(64), Tensor.float))
     z = torch.cat([model.normalise(model.pool(some.float())) for some in local.split(64)])

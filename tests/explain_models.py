@@ -36,7 +36,6 @@ ADDITIVE: dict[str, dict[str, Any]] = {
     "jcf": {},
     "jcf-4": {"assign": "top-2", "gains": True},
     "jcf-4-2": {"codebooks": 2, "reduce": "mean"},
-    "mixed": {},
 }
 """Pooling → options with which it is a sum over places."""
 

@@ -78,7 +78,7 @@ BROKEN[[3, 77], 2] = np.nan
         ({"labels": Y + 0.5}, ConfigError, "integers or names"),
         ({"labels": np.zeros(200, int)}, DataError, "every item has the label 0"),
         ({"labels": np.arange(200)}, DataError, "none of the 200 queries"),
-        ({"embeddings": BROKEN}, DataError, "2 of 200 embeddings hold NaN or infinite numbers: rows 3, 77"),
+        ({"embeddings": BROKEN}, DataError, "2 of 200 embeddings hold .* numbers \\(rows 3, 77\\); make them again"),
         ({"embeddings": torch.full((200, 3), torch.inf)}, DataError, "rows 0, 1, 2, 3, 4 …"),
         ({"embeddings": X[0]}, ShapeError, "got shape \\(8,\\)"),
         ({"embeddings": X[:0], "labels": []}, DataError, "nothing to evaluate"),

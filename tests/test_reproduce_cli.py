@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -192,8 +193,10 @@ def test_a_table_has_one_set_of_weights_for_a_backbone(table, digits, tmp_path):
     file = tmp_path / "tiny.safetensors"
     backbone = recipe_file.read(tmp_path / "tiny.toml").model.backbone
     assert run(app, arguments(table, digits, "--rows", "average", "--limit", "1")).exit_code == 0
-    lines_before = (tmp_path / "results" / "table.jsonl").read_text()
-    (tmp_path / "results" / "table.jsonl").write_text(lines_before.replace('"weights": "random"}', '"weights": "abc"}'))
+    path = tmp_path / "results" / "table.jsonl"
+    (line,) = lines.read(path)
+    path.unlink()
+    lines.add(path, replace(line, inputs={**line.inputs, "weights": "abc"}))
     mixed = run(app, arguments(table, digits, "--rows", "jcf*", "--limit", "1"))
     assert isinstance(mixed.exception, DataError)
     assert "other weights" in str(mixed.exception)

@@ -219,7 +219,6 @@ PICTURES: dict[str, list[tuple[Glyph, str] | str]] = {
     "vlat": [WORD, "Vᵀ(x − μ)", (matrix(COLOURS[2], 4), "(x−μ)(x−μ)ᵀ − T̄"), "Σ by word", (by_word("matrix"), "z, N × p²/2")],
     "sta": [WORD, "neighbours", (neighbours(), "y(s) y(s+n)ᵀ"), "Σ by pair", (pairs_of_words(), "z, N² × p²")],
     "ista": [WORD, "own axes Vₖ", (neighbours(), "y(s) y(s+n)ᵀ − T̄"), "Σ by pair", (pairs_of_words(), "z, N² × p²")],
-    "mixed": [(grid(words=True), "x = (h, b)"), "h², JCF(b)", (product(), "squares, products"), SUM, (by_word("vector"), "both, side by side"), "W", (vector(COLOURS[0]), "z")],
     "jcf": [SOFT, "A h, B h", (by_word("matrix", 4), "R projectors U, V"), "mixed by word", (product(), "Uᵀx ∘ Vᵀx"), SUM, (vector(COLOURS[0]), "z")],
 }  # fmt: skip
 """Name → glyphs with their captions, and between them what is done."""

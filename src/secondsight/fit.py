@@ -31,13 +31,6 @@ JCF: dict[str, Any] = {
 }
 """How JCF is built when it is fitted and not trained; recipes/photos.toml starts from the same."""
 
-MIXED: dict[str, Any] = {
-    "dim": 512,
-    "backbone_options": {"head": "both"},
-    "pooling_options": {"split": 1280},
-}
-"""How ``mixed`` is built on EfficientNet-Lite: its last 1,280 channels squared, JCF of the layer before them."""
-
 
 def fit_to(
     images: ImageSet,
@@ -66,7 +59,7 @@ def fit_to(
     torch.manual_seed(seed)
     if name == "average":
         return published(backbone, weights=str(weights), size=size, mirror=mirror).to(device)
-    options = {"jcf": JCF, "mixed": MIXED}.get(family(name), {"dim": 512, "reduce": 256})
+    options = JCF if family(name) == "jcf" else {"dim": 512, "reduce": 256}
     model = Embedder.build(
         backbone=backbone,
         weights=weights,

@@ -51,7 +51,7 @@ def test_what_is_no_address_is_not_asked(url, cause, tmp_path):
 def test_a_redirection_to_what_is_no_address_is_refused(tmp_path):
     liar = Liar()
     liar.answer = b"HTTP/1.1 302 Found\r\nLocation: http://[::1/x\r\n\r\n"
-    with pytest.raises(DataError, match=r"the server points to http://\[::1/x, which is no address"):
+    with pytest.raises(DataError, match=r"the server points to http://\[::1/x, which is not an address"):
         fetch(f"http://127.0.0.1:{liar.port}/x", tmp_path / "x", Archive("x", size=3), tries=1, pause=0.0, timeout=3)
 
 

@@ -48,32 +48,6 @@ def _scatter(r: Tensor) -> Tensor:
     return r.T @ r / max(len(r), 1)
 
 
-def shrunk_whitening(y: Float[Tensor, "n k"], exponent: float, *, keep: int, seed: int = 0) -> Float[Tensor, "k keep"]:
-    """(M + tr(M)/k · I)^(−exponent) of M = E[y yᵀ], cut to M's ``keep`` strongest directions and scaled to the
-    length of the identity.
-
-    Where fewer images than that were seen, the directions that they leave open are drawn at random: what is new in an
-    image that comes later is then kept as well as it can be, instead of being lost.
-    """
-    n, k = y.shape
-    y = y.double()
-    shrink = y.square().sum() / n / k
-    if n < k:
-        values, u = torch.linalg.eigh(y @ y.T / n)
-        known = values > values[-1].clamp_min(1e-30) * 1e-9
-        values, vectors = values[known], y.T @ u[:, known] / (n * values[known]).sqrt()
-    else:
-        values, vectors = torch.linalg.eigh(y.T @ y / n)
-    values, vectors = values[-keep:].clamp_min(0), vectors[:, -keep:]
-    if (missing := keep - len(values)) > 0:
-        drawn = torch.randn(k, missing, generator=torch.Generator().manual_seed(seed), dtype=y.dtype).to(y)
-        drawn = torch.linalg.qr(torch.cat([vectors, drawn], 1)).Q[:, len(values) :]
-        vectors = torch.cat([drawn, vectors], 1)
-        values = torch.cat([values.new_zeros(missing), values])
-    w = vectors * (values + shrink).clamp_min(1e-30) ** -exponent
-    return (w * (keep / w.square().sum()).sqrt()).float()
-
-
 class PCA:
     """Mean and principal axes of vectors that come a few at a time; memory is (rank + block) × width numbers.
 

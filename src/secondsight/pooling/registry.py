@@ -22,7 +22,6 @@ from secondsight.pooling.hadamard import Hadamard
 from secondsight.pooling.jcf import JCF
 from secondsight.pooling.lowrank import LowRankBilinear
 from secondsight.pooling.mfa import MFAFV, MFAFVNet
-from secondsight.pooling.mixed import Mixed
 from secondsight.pooling.mlb import MLB
 from secondsight.pooling.projection import Projected
 from secondsight.pooling.sta import ISTA, STA
@@ -56,7 +55,6 @@ POOLINGS: dict[str, type[Pooling]] = {
         STA,
         ISTA,
         JCF,
-        Mixed,
     )
 }
 """Family → class. A name is a family and its numbers: ``jcf-32-8`` is of the family ``jcf``."""
