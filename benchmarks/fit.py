@@ -73,7 +73,8 @@ def local_features(images: ImageSet, size: int, cache: Path) -> tuple[Tensor, Te
 def recall(local: Tensor, labels: Tensor, row: dict[str, Any], count: int) -> float:
     """R@1 of one way to pool, fitted to ``count`` of the images."""
     torch.manual_seed(0)
-    model = Embedder.build(**{"reduce": 256, "dim": 512} | row).eval()
+    keywords: dict[str, Any] = {"reduce": 256, "dim": 512} | row
+    model = Embedder.build(**keywords).eval()
     chosen = np.unique(np.linspace(0, len(local) - 1, min(count, len(local))).round().astype(int))
     model.fit(Mapped(local[chosen].split(64), Tensor.float))
     z = torch.cat([model.normalise(model.pool(some.float())) for some in local.split(64)])

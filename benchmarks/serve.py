@@ -232,6 +232,7 @@ def milliseconds(made: index.Index, files: list[bytes], out) -> None:
     decoders = Decoders(Limits())
     service = Service(made, decoders, Limits())
     network = service.network()
+    assert network.model is not None
     pixels = decoders.pixels(files[0], network.model.transform.target, "a").result()
     queries = made.vectors(range(16))
     hits = made.searcher.search(queries[:1], 10)

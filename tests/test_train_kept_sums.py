@@ -56,14 +56,14 @@ def test_the_end_of_the_sums_is_the_pooling(name, options):
             parameter.add_(0.3 * torch.randn_like(parameter))
     x, mask = torch.randn(3, 11, 16), torch.rand(3, 11) > 0.3
     for m in (None, mask):
-        assert torch.allclose(pool.ended(pool.sums(x, m)), pool(x, m), rtol=1e-4, atol=1e-5)
+        assert torch.allclose(pool.ended(pool.kept_sums(x, m)), pool(x, m), rtol=1e-4, atol=1e-5)
 
 
 def test_gradients_of_the_ends_are_those_of_the_pooling():
     torch.manual_seed(0)
     pool = pooling.build("jcf-4-2", 16, 8, assign="top-1", gains=True, power=0.5, whiten=0.25)
     x, ends = torch.randn(3, 11, 16), list(pool.readout_parameters())
-    kept = torch.autograd.grad(pool.ended(pool.sums(x).detach()).square().sum(), ends)
+    kept = torch.autograd.grad(pool.ended(pool.kept_sums(x).detach()).square().sum(), ends)
     whole = torch.autograd.grad(pool(x).square().sum(), ends)
     for one, other in zip(kept, whole, strict=True):
         assert torch.allclose(one, other, rtol=1e-4, atol=1e-6)

@@ -29,11 +29,13 @@ QUERY = "parrot"  # in Twitter's drawing, which is left out of the collection
 
 def collection(folder: Path) -> tuple[Path, str]:
     """An index of emoji that may be shown and that nothing was learned from, with names as labels; and the query."""
-    table = demo.table(folder / "all.csv", emoji=300)
-    recipe = demo.recipe(table, pooling="jcf-32-8", epochs=2)
+    drawn_by_all = folder / "all"
+    drawn_by_all.mkdir(parents=True, exist_ok=True)
+    recipe = demo.emoji(drawn_by_all, count=300, epochs=2).recipe
+    assert recipe is not None
     recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"size": 256})})
     model = load(train(recipe, folder / "run").directory / "best")
-    with table.open(encoding="utf-8") as handle:
+    with (drawn_by_all / "emoji.csv").open(encoding="utf-8") as handle:
         rows = [
             row for row in csv.DictReader(handle) if row["split"] == "val" and Path(row["path"]).parent.name in FREE
         ]

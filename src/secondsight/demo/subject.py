@@ -28,7 +28,7 @@ SETTINGS = (
     "validation.share=0",  # the emoji that judge choose nothing
     "validation.at_start=false",
 )
-"""How the emoji depart from the recipe ``photos``; chosen on emoji that neither teach nor judge in the demo.
+"""How the emoji depart from the recipe ``photos``: only what comes after the network learns, quickly.
 
 Mirror images stay off: arrows and clocks have a direction.
 """

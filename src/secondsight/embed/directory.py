@@ -105,7 +105,9 @@ def finish(
         failures.write(folder / FAILURES)
     facts = {key: facts[key] for key in IDENTITY if key in facts} | {"embedded": rows, "failed": len(failures)}
     with files.replacing(folder / VECTORS) as temporary:
-        array = np.lib.format.open_memmap(temporary, mode="w+", dtype=facts["dtype"], shape=(rows, width))
+        array = np.lib.format.open_memmap(
+            temporary, mode="w+", dtype=np.dtype(str(facts["dtype"])), shape=(rows, width)
+        )
         start = 0
         for part in _ordered(folder, found):
             array[start : start + len(part.indices)] = part.vectors

@@ -110,8 +110,8 @@ class Pooling(nn.Module):
         """Whether ``sums`` and ``ended`` exist: where only the readout learns, the sums are made once and kept."""
         return False
 
-    def sums(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b ..."]:
-        """All that the readout parameters weigh, and nothing that depends on them: ``ended(sums(x)) == forward(x)``."""
+    def kept_sums(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b ..."]:
+        """All that the readout parameters weigh, and nothing that depends on them: ``ended(kept_sums(x)) == forward(x)``."""
         raise NotImplementedError
 
     def ended(self, sums: Float[Tensor, "b ..."]) -> Float[Tensor, "b out"]:

@@ -34,7 +34,7 @@ class Ended(Pooling):
     def forward(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b out"]:
-        return self.ended(self.sums(x, mask, grid=grid))
+        return self.ended(self.kept_sums(x, mask, grid=grid))
 
     def local(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
@@ -59,7 +59,7 @@ class Ended(Pooling):
     def keeps_sums(self) -> bool:
         return True
 
-    def sums(
+    def kept_sums(
         self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b c"]:
         return self.pooling(x, mask, grid=grid)

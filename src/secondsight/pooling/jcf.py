@@ -315,7 +315,7 @@ class JCF(Pooling):
     def _gains(self) -> bool:
         return any(book.log_gains is not None for book in self._books)
 
-    def sums(
+    def kept_sums(
         self, x: Locals, mask: Mask = None, *, grid: Grid | None = None
     ) -> Float[Tensor, "b k"] | Float[Tensor, "b n k"]:
         """z before power and matrix; with gains one for each codeword, before its gain."""

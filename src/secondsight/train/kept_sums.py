@@ -104,7 +104,7 @@ def _sums(parts: Parts, rows: Tensor) -> Tensor:
     model = parts.model
     with parts.fabric.autocast():
         features = model.reduced(model.backbone.live_part(rows.to(parts.fabric.device)))
-        return model.pooling.sums(features, grid=model.backbone.grid(*parts.inputs.size)).float().cpu()
+        return model.pooling.kept_sums(features, grid=model.backbone.grid(*parts.inputs.size)).float().cpu()
 
 
 def _summed(parts: Parts, source: RowSource, shape: tuple[int, ...], place: Path) -> KeptSums:
