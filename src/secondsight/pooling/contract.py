@@ -107,15 +107,15 @@ class Pooling(nn.Module):
 
     @property
     def keeps_sums(self) -> bool:
-        """Whether ``sums`` and ``ended`` exist: where only the readout learns, the sums are made once and kept."""
+        """Whether ``kept_sums`` and ``ended`` exist: where only the readout learns, the sums are made once and kept."""
         return False
 
     def kept_sums(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b ..."]:
-        """All that the readout parameters weigh, and nothing that depends on them: ``ended(kept_sums(x)) == forward(x)``."""
+        """All that the readout weighs, and nothing that depends on it: ``ended(kept_sums(x)) == forward(x)``."""
         raise NotImplementedError
 
     def ended(self, sums: Float[Tensor, "b ..."]) -> Float[Tensor, "b out"]:
-        """What follows ``sums``."""
+        """What follows ``kept_sums``."""
         raise NotImplementedError
 
     def flops(self, locations: int) -> int:
