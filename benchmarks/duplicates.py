@@ -18,7 +18,7 @@ from PIL import Image, ImageEnhance
 
 from measure import console, table
 from secondsight.data import open as open_images
-from secondsight.index.likeness import AGREE, grey, likeness
+from secondsight.index.likeness import AGREE, likeness, read
 
 
 def versions(image: Image.Image) -> Iterator[tuple[str, Image.Image, int]]:
@@ -54,13 +54,13 @@ def main() -> None:
     agreement: dict[str, list[float]] = {}
     start, pairs = time.perf_counter(), 0
     for i in chosen.tolist():
-        original, image = grey(images.path(i)), Image.open(images.path(i)).convert("RGB")
+        original, image = read(images.path(i)), Image.open(images.path(i)).convert("RGB")
         for name, version, quality in versions(image):
             content = io.BytesIO()
             version.save(content, "JPEG", quality=quality)
-            agreement.setdefault(name, []).append(likeness(original, grey(content.getvalue())))
+            agreement.setdefault(name, []).append(likeness(original, read(content.getvalue())))
             pairs += 1
-        agreement.setdefault("another picture", []).append(likeness(original, grey(images.path(i + 1))))
+        agreement.setdefault("another picture", []).append(likeness(original, read(images.path(i + 1))))
         pairs += 1
     rows = table(f"{len(chosen)} pictures, the same from {AGREE}", "", "taken for the same", "least", "middle", "most")
     for name, values in agreement.items():

@@ -11,7 +11,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from secondsight import Embedder, index
-from secondsight.index.likeness import AGREE, correlation, grey, likeness
+from secondsight.index.likeness import AGREE, Whole, likeness, read
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_what_was_dismissed_is_not_said_again(photos, made, tmp_path):
 def test_correlation_is_the_textbook_s():
     rng = np.random.default_rng(0)
     whole, part = rng.random((12, 15)), rng.random((5, 4))
-    found = correlation(whole, part)
+    found = Whole(whole).correlation(part)
     assert found.shape == (8, 12)
     for y in range(8):
         for x in range(12):
@@ -83,7 +83,7 @@ def test_correlation_is_the_textbook_s():
 
 def test_different_pictures_do_not_agree(photos):
     pictures = [
-        grey(photos / f"{name}-{part}.png") for name in ("china", "flower") for part in ("00", "01", "10", "11")
+        read(photos / f"{name}-{part}.png") for name in ("china", "flower") for part in ("00", "01", "10", "11")
     ]
     worst = max(likeness(a, b) for i, a in enumerate(pictures) for b in pictures[i + 1 :])
     assert worst < AGREE

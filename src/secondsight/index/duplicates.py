@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from secondsight.data.loading.decode import DecodeError
 from secondsight.evaluate import calibration
-from secondsight.index.likeness import same_picture
+from secondsight.index import likeness
 from secondsight.index.snapshot import Snapshot
 from secondsight.progress import track
 
@@ -30,6 +32,7 @@ NEIGHBOURS = 8
 """Nearest neighbours that every item asks for."""
 
 _BATCH = 512
+_KEPT = 2048  # pictures that are held ready for comparing: about 200 MB
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,9 @@ def duplicates(
         pairs = _pairs(index, ids, cut, skip={number for a, number, _ in copies})
         pairs = [pair for pair in pairs if pair[:2] not in dismissed]
         same = [pair for pair in pairs if pair[2] >= similar and "picture" in wanted]
-        same = [(a, b, s) for a, b, s in track(same, "laying pictures over each other") if _same(index, a, b)]
+        picture = lru_cache(_KEPT)(lambda number: _picture(index, number))  # each is compared with several others
+        laid = track(same, "laying pictures over each other")
+        same = [(a, b, s) for a, b, s in laid if _same(picture(a), picture(b))]
         if "picture" in wanted:
             groups += _groups("picture", same, dismissed)
         if "subject" in wanted:
@@ -109,11 +114,17 @@ def _pairs(index: Index, ids: np.ndarray, cut: float, skip: set[int]) -> list[tu
     return [(a, b, s) for (a, b), s in sorted(found.items())]
 
 
-def _same(index: Index, a: int, b: int) -> bool:
-    one, two = index.item(a), index.item(b)
-    if one.path is None or two.path is None:
-        return False
-    return same_picture(one.path, two.path)
+def _picture(index: Index, number: int) -> likeness.Picture | None:
+    """An item made ready for comparing; None where its file is gone or cannot be read."""
+    path = index.item(number).path
+    try:
+        return None if path is None else likeness.read(path)
+    except DecodeError:
+        return None
+
+
+def _same(a: likeness.Picture | None, b: likeness.Picture | None) -> bool:
+    return a is not None and b is not None and likeness.likeness(a, b) >= likeness.AGREE
 
 
 def _groups(tier: str, pairs: Sequence[tuple[int, int, float]], dismissed: set[tuple[int, int]]) -> list[Group]:

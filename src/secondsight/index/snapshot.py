@@ -71,12 +71,12 @@ class Snapshot:
         """(m, dim) float32 at ``positions``, in that order, as they are stored: float16 is off by up to 0.05 %."""
         positions = np.asarray(positions, np.int64)
         if len(self.segments) == 1:
-            return segments.widened(self.segments[0].vectors[positions])
+            return segments.widened(self.segments[0].vectors.take(positions, 0))
         which = self.offsets.searchsorted(positions, side="right") - 1
         out = np.empty((len(positions), self.dim), self.segments[0].vectors.dtype if self.segments else np.float32)
-        for number in np.unique(which):
-            chosen = which == number
-            out[chosen] = self.segments[number].vectors[positions[chosen] - self.offsets[number]]
+        for number in set(which.tolist()):
+            chosen = np.flatnonzero(which == number)
+            out[chosen] = self.segments[number].vectors.take(positions[chosen] - self.offsets[number], 0)
         return segments.widened(out)
 
     def vectors(self, positions: np.ndarray) -> np.ndarray:
