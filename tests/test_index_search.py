@@ -230,3 +230,20 @@ def test_a_process_in_which_faiss_was_taught_to_take_tensors_searches_all_the_sa
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[0, 1, 2, 3]"
+
+
+def test_a_search_waits_for_a_thread_that_is_loading_torch():
+    """A server answers by vector while another thread loads the model's libraries."""
+    code = """
+import sys, threading, numpy as np
+from secondsight.index.segments import widened
+assert "torch" not in sys.modules
+loading = threading.Thread(target=__import__, args=("torch",))
+loading.start()
+while "torch" not in sys.modules:
+    pass
+while loading.is_alive():
+    assert widened(np.ones((2, 3), np.float16)).dtype == np.float32
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -76,8 +76,12 @@ class Searcher:
         leave_out: Sequence[Sequence[int]] = (),
         exact: bool = False,
         rerank: str | None = None,
+        named: bool = True,
     ) -> Hits:
-        """The k best items of each row of ``queries`` (q, dim); query i leaves out the items ``leave_out[i]``."""
+        """The k best items of each row of ``queries`` (q, dim); query i leaves out the items ``leave_out[i]``.
+
+        ``named``: with paths and labels; False for whoever looks the items up anyway.
+        """
         if k < 1:
             raise ConfigError(f"k is how many hits are wanted, 1 or more; got {k}")
         with self.store.reading() as (database, snapshot):
@@ -105,7 +109,7 @@ class Searcher:
             scores, ids = found(queries, k if rerank != "k-reciprocal" else max(k, FIRST))
             if rerank == "k-reciprocal":
                 scores, ids = _reciprocal(queries, scores, ids, snapshot, k)
-            hits = self._hits(database, scores, ids, k, count, out, where, snapshot)
+            hits = self._hits(database, scores, ids, k, count, out, where, snapshot, named)
             return hits if parts is None else parts.located(hits, queries, database, snapshot)
 
     def candidates(
@@ -195,13 +199,15 @@ class Searcher:
             scores = np.maximum(scores, parts.best(queries, ids, database, snapshot)[0])
         return ordered(scores, ids, k)
 
-    def _hits(self, database, scores, ids, k, count, out, where, snapshot) -> Hits:
+    def _hits(self, database, scores, ids, k, count, out, where, snapshot, named) -> Hits:
         full, cosines = _padded(ids, k, -1), _padded(np.clip(scores, -1, 1).astype(np.float32), k, np.nan)
         here = full >= 0
         cosines[~here] = np.nan
         known = self._known(database, snapshot)
-        rows = _rows(database, full, known.roots)
-        table = np.array([rows[i] for i in full.ravel().tolist()], object).reshape(*full.shape, 2)
+        table = np.full((*full.shape, 2), None, object)
+        if named:
+            rows = _rows(database, full, known.roots)
+            table = np.array([rows[i] for i in full.ravel().tolist()], object).reshape(table.shape)
         meaning = known.calibration
         chance = np.full(full.shape, np.nan, np.float32) if meaning is None else meaning(cosines)
         matches = here if meaning is None else here & (cosines >= meaning.cut)

@@ -222,12 +222,9 @@ class Index:
             if ids is None:
                 return snapshot.vectors(np.flatnonzero(snapshot.alive))
             wanted = np.asarray(ids, np.int64).reshape(-1)
-            positions = snapshot.positions(wanted)
-            if len(positions) != len(wanted) or not snapshot.alive[positions].all():
-                known = set(snapshot.ids[snapshot.alive].tolist())
-                lost = next(int(i) for i in wanted if int(i) not in known)
-                raise DataError(f"{self.path}: no item {lost}")
-            return snapshot.vectors(positions)
+            if not (here := snapshot.living(wanted)).all():
+                raise DataError(f"{self.path}: no item {wanted[~here][0]}")
+            return snapshot.vectors(snapshot.positions(wanted))
 
     def ids(self) -> np.ndarray:
         """Every id, ascending."""

@@ -23,6 +23,7 @@ ROWS = 16384
 FEW = 8
 """Queries up to which reading float16 as it is beats a matrix product."""
 
+_RESCORED = 1 << 18  # numbers that are rescored at once: 2 MB as float64
 _FIRST = 2048  # vectors from which the first threshold is taken
 
 
@@ -172,11 +173,14 @@ def rescored(queries: np.ndarray, ids: np.ndarray, snapshot: Snapshot) -> np.nda
     The same query gives the same numbers whatever it was asked together with, and whichever engine found them.
     """
     scores = np.full(ids.shape, -np.inf)
-    for query, row, out in zip(queries, ids, scores, strict=True):
-        there = row >= 0
-        vectors = snapshot.stored(snapshot.positions(row[there])).astype(np.float64)
+    step = max(1, _RESCORED // max(1, ids.shape[1] * snapshot.dim))
+    for start in range(0, len(ids), step):
+        some = ids[start : start + step]
+        asking, place = np.nonzero(some >= 0)
+        vectors = snapshot.stored(snapshot.positions(some[asking, place])).astype(np.float64)
+        wanted = queries[start : start + step].astype(np.float64)[asking]
         # No BLAS: its rounding depends on a row's place, and equal vectors must have equal scores.
-        out[there] = np.einsum("md,d->m", vectors, query.astype(np.float64))
+        scores[start + asking, place] = np.einsum("md,md->m", vectors, wanted)
     return scores
 
 

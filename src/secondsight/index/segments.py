@@ -113,10 +113,11 @@ def write(path: Path, ids: np.ndarray, parts: Sequence[np.ndarray]) -> str:
 
 
 def widened(vectors: np.ndarray) -> np.ndarray:
-    """Stored numbers, which may be written to, as float32; five times faster by torch, where somebody has loaded it."""
-    torch = sys.modules.get("torch")
-    if vectors.dtype == np.float32 or torch is None:
+    """Stored numbers, which may be written to, as float32; faster by torch, where somebody has loaded it."""
+    if vectors.dtype == np.float32 or "torch" not in sys.modules:
         return vectors.astype(np.float32, copy=False)
+    import torch  # waits where another thread is loading it just now
+
     return torch.from_numpy(vectors).float().numpy()
 
 

@@ -67,6 +67,13 @@ class Snapshot:
         known = self.ids[found] == ids
         return found if known.all() else found[known]
 
+    def living(self, ids: np.ndarray) -> np.ndarray:
+        """(m,) bool: which of the ``ids`` are here and not removed."""
+        if not len(self.ids):
+            return np.zeros(len(ids), bool)
+        found = np.minimum(self.ids.searchsorted(ids), len(self.ids) - 1)
+        return (self.ids[found] == ids) & self.alive[found]
+
     def stored(self, positions: np.ndarray) -> np.ndarray:
         """(m, dim) float32 at ``positions``, in that order, as they are stored: float16 is off by up to 0.05 %."""
         positions = np.asarray(positions, np.int64)

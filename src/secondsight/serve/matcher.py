@@ -80,7 +80,7 @@ class Matcher:
             answers: list[dict[str, Any] | Exception] = [self.missing(q.id or 0) for q in questions]
             if known.any():
                 out = [q.out for q, here in zip(questions, known, strict=True) if here]
-                rows = self.shown(self.index.searcher.search(vectors[known], k, leave_out=out))
+                rows = self.shown(self.index.searcher.search(vectors[known], k, leave_out=out, named=False))
                 for place, row in zip(np.flatnonzero(known), rows, strict=True):
                     answers[place] = row
             return answers
@@ -91,15 +91,15 @@ class Matcher:
         """(q, dim) of the questions, and whether each is there: an id may not be."""
         vectors = np.zeros((len(questions), self.index.dim), np.float32)
         known = np.ones(len(questions), bool)
-        with self.index.store.reading() as (_, snapshot):
-            for row, question in enumerate(questions):
-                if question.vector is not None:
-                    vectors[row] = question.vector
-                    continue
-                place = snapshot.positions(np.array([question.id], np.int64))
-                known[row] = len(place) == 1 and bool(snapshot.alive[place[0]])
-                if known[row]:
-                    vectors[row] = snapshot.vectors(place)[0]
+        for row, question in enumerate(questions):
+            if question.vector is not None:
+                vectors[row] = question.vector
+        asking = np.array([row for row, question in enumerate(questions) if question.vector is None], np.int64)
+        if len(asking):
+            ids = np.array([questions[row].id for row in asking.tolist()], np.int64)
+            with self.index.store.reading() as (_, snapshot):
+                here = known[asking] = snapshot.living(ids)
+                vectors[asking[here]] = snapshot.vectors(snapshot.positions(ids[here]))
         return vectors, known
 
     @staticmethod

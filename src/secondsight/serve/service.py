@@ -210,7 +210,7 @@ class Service:
         return explain.refined(query, np.array(liked) if liked else None, np.array(unliked) if unliked else None)
 
     def _filtered(self, query: np.ndarray, k: int, where: Where, out: Sequence[int]) -> dict[str, Any]:
-        return self.shown(self.index.searcher.search(query[None], k, where=where, leave_out=[out]))[0]
+        return self.shown(self.index.searcher.search(query[None], k, where=where, leave_out=[out], named=False))[0]
 
     def shown(self, hits: Hits) -> list[dict[str, Any]]:
         """What is answered to each query, with everything that the catalogue knows about its hits."""
