@@ -240,7 +240,7 @@ def resized(
     """
     if out is None:
         out = torch.empty((height, width, 3), dtype=torch.uint8).permute(2, 0, 1)
-    batch = torch.from_numpy(np.ascontiguousarray(pixels))[None].permute(0, 3, 1, 2)
+    batch = torch.from_numpy(np.require(pixels, requirements=["C", "W"]))[None].permute(0, 3, 1, 2)
     row = out.permute(1, 2, 0)[None].permute(0, 3, 1, 2)
     _RESIZE[interpolation](batch, [height, width], False, None, None, out=row)
     return out
