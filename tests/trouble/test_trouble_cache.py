@@ -31,6 +31,26 @@ def test_zeroed_rows_are_computed_again_counted_and_said(photos, tmp_path):
     assert (compute.computed, healed.damaged, said) == (0, 0, [])
 
 
+class Kernels(Prefix):
+    """As a library that takes another kernel for another number of images: the last bits are others."""
+
+    def __call__(self, x):
+        return super().__call__(x) * (1 + len(x) / 64)
+
+
+def test_a_row_has_the_same_bits_whenever_it_is_computed(photos, tmp_path):
+    right = features(photos, tmp_path / "cache", Kernels())
+    rows = right[:]
+    flip(right.path / "rows.f16", 6 * ROW)
+    again = features(photos, tmp_path / "cache", Kernels())
+    assert again.damaged == 1
+    np.testing.assert_array_equal(again[:], rows)
+    some = features(Photos(photos.paths[:3]), tmp_path / "another", Kernels())
+    np.testing.assert_array_equal(some[:], rows[:3])
+    grown = features(photos, tmp_path / "another", Kernels())  # in blocks that begin elsewhere
+    np.testing.assert_array_equal(grown[:], rows)
+
+
 @pytest.mark.parametrize("byte", range(RECORD.itemsize))
 def test_no_byte_of_an_index_record_can_be_wrong_unnoticed(photos, tmp_path, byte):
     first = features(photos, tmp_path / "cache")

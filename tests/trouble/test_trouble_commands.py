@@ -164,6 +164,18 @@ def test_one_picture_that_is_a_bomb_does_not_stop_a_verb(tmp_path):
     assert done.returncode == 1
     (problem,) = json.loads(done.stdout)["problems"]
     assert "a side may have 65,535 pixels" in problem["examples"][0]
+    assert done.stderr == ""  # Pillow has words of its own for it, with a path and a line of its code
+
+
+def test_no_control_character_of_a_name_comes_into_a_page():
+    import jinja2
+
+    from secondsight.templates import environment
+
+    pages = environment("secondsight.evaluate")
+    pages.loader = jinja2.DictLoader({"page": "{{ name }} {{ (name | e) }} {{ count }} {{ '<b>' | safe }}"})
+    page = pages.get_template("page").render(name="\x1b[2J<i>\udce9", count=3)
+    assert page == "�[2J&lt;i&gt;� �[2J&lt;i&gt;� 3 <b>"
 
 
 def test_a_link_to_a_class_does_not_take_its_name(tmp_path):

@@ -106,6 +106,7 @@ def test_two_classes_are_not_called_chance():
     watch, labels = Watch.__new__(Watch), np.repeat([0, 1], 20)
     watch.said, watch.best = [], 0.0
     assert watch.validation({"recall@1": 0.925}, labels, k=1, step=1) == []
+    assert watch.validation({"recall@1": 0.65}, np.repeat([0, 1], 500), k=1, step=1) == []  # seven standard errors
     assert "as good as chance" in watch.validation({"recall@1": 0.51}, labels, k=1, step=2)[0]
 
 

@@ -5,6 +5,7 @@ runs.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -131,6 +132,7 @@ def main() -> None:
     """Run the command line; whatever goes wrong is printed as a sentence, not as a traceback."""
     keep_freed()
     tolerate_encodings()
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # a picture is used or refused with a cause: no more to say
     try:
         app(prog_name="secondsight")
     except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -84,8 +85,10 @@ class Watch:
         """Trouble that Recall@K shows."""
         recall = figures[f"recall@{k}"]
         chance, best, self.best = chance_recall(labels, k), self.best, max(self.best, recall)
-        # Half-way from chance to perfect never is as good as chance, however high chance is.
-        if recall <= min(2 * chance, (1 + chance) / 2):
+        # With two classes chance is a half: what luck brings over it (three standard errors) depends on the images, and
+        # half-way from chance to perfect is more than luck however few they are.
+        luck = 3 * math.sqrt(chance * (1 - chance) / len(labels))
+        if recall <= min(2 * chance, chance + luck, (1 + chance) / 2):
             return self._once(
                 "chance",
                 f"validation recall@{k} at step {step} is {recall:.3f}, as good as chance ({chance:.3f}): the "

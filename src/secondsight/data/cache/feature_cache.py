@@ -89,7 +89,8 @@ class FeatureCache:
             compute: uint8 images (b, 3, S, S) to activations (b, …); each row may depend on its own image only.
             transform: a deterministic one.
             key: names everything else that the activations depend on, first of all the weights of the frozen prefix.
-            batch_size: images computed, and stored, at a time.
+            batch_size: images computed, and stored, at a time. The last block is filled up with black ones, so that a
+                row has the same bits whenever, and with whatever others, it is computed.
             workers: threads that decode.
             strict: an image that cannot be decoded is an error; otherwise it is listed in ``failures``.
         """
@@ -113,7 +114,7 @@ class FeatureCache:
                 if todo := contents.missing(records, store.failed()):
                     pictures = Pictures(_Some(images, todo), transform)
                     loader = BatchLoader(pictures, batch_size=batch_size, workers=workers, strict=strict, patient=True)
-                    self._fill(store, named, loader, compute, [contents.digests[i] for i in todo])
+                    self._fill(store, named, loader, compute, [contents.digests[i] for i in todo], batch_size)
                     contents.add_unread(loader.failures, todo)
             records = store.records()
             if len(store.damaged(records, contents.rows(records))):
@@ -151,6 +152,7 @@ class FeatureCache:
         loader: BatchLoader,
         compute: Callable[[Tensor], Tensor],
         digests: list[bytes],
+        together: int,
     ) -> None:
         shape = tuple(_computed(compute, loader.rows.empty(1).zero_()).shape[1:])
         self._check_room(store, shape, len(digests))
@@ -159,7 +161,9 @@ class FeatureCache:
         with bar(unit="images") as progress:
             task = progress.add_task("computing activations", total=len(digests), note="")
             for batch in filter(len, loader):  # a batch of unreadable files is empty
-                rows, scales = _half(_computed(compute, batch.images), batch, loader)
+                rows, scales = _half(
+                    _computed(compute, _full(batch.images, loader.rows.empty(together)))[: len(batch)], batch, loader
+                )
                 try:
                     store.append(there + done, [digests[i] for i in batch.indices.tolist()], rows, scales)
                 except DiskFull as error:
@@ -244,6 +248,19 @@ def _computed(compute: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
         got = tuple(activations.shape) if isinstance(activations, Tensor) else type(activations).__name__
         raise ConfigError(f"compute must give one row of activations per image: {len(images)} images gave {got}")
     return activations
+
+
+def _full(images: Tensor, memory: Tensor) -> Tensor:
+    """The images, and black ones after them until ``memory`` is full.
+
+    For fewer of them a library may take other kernels, which round differently, and after a row was mended the model
+    that is trained would not be the same one.
+    """
+    if len(images) == len(memory):
+        return images
+    memory[: len(images)] = images
+    memory[len(images) :] = 0
+    return memory
 
 
 def _half(activations: Tensor, batch: Batch, loader: BatchLoader) -> tuple[np.ndarray, np.ndarray]:
