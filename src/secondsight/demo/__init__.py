@@ -3,7 +3,17 @@ and what that bought is shown. Emoji, or a folder of one's own.
 """
 
 from secondsight.demo.drawings import VENDORS, pictures, table
-from secondsight.demo.sheet import Block, contact_sheet
-from secondsight.demo.subject import Subject, emoji, folder, judged
+from secondsight.demo.side_by_side import ModelAnswers, side_by_side
+from secondsight.demo.subject import Subject, emoji, evaluate_collection, folder
 
-__all__ = ["VENDORS", "Block", "Subject", "contact_sheet", "emoji", "folder", "judged", "pictures", "table"]
+__all__ = [
+    "VENDORS",
+    "ModelAnswers",
+    "Subject",
+    "emoji",
+    "evaluate_collection",
+    "folder",
+    "pictures",
+    "side_by_side",
+    "table",
+]

@@ -92,7 +92,7 @@ def _epochs(epochs: int | None) -> list[str]:
     return [] if epochs is None else [f"train.epochs={epochs}"]
 
 
-def judged(collection: Index, subject: Subject, *, title: str) -> Evaluation:
+def evaluate_collection(collection: Index, subject: Subject, *, title: str) -> Evaluation:
     """How good a collection's vectors are, by labels that it does not hold."""
     items = collection.items()
     number = {_resolved(subject.images.path(i)): i for i in range(len(subject.images))}

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from secondsight import files
+from secondsight.embed.queries import Picture
 from secondsight.errors import ConfigError, UnknownName
 from secondsight.explain import algebra, removal
-from secondsight.explain.places import Picture, Places, places
+from secondsight.explain.places import Places, places
 from secondsight.model import Embedder
 
 KINDS = ("share", "effect", "left out")

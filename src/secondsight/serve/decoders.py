@@ -19,7 +19,7 @@ import numpy as np
 import secondsight
 from secondsight.data.loading.decode import DecodeError, ReadError
 from secondsight.serve import messages
-from secondsight.serve.limits import Limits
+from secondsight.serve.request_limits import Limits
 
 
 class Decoder:

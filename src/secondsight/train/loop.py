@@ -15,26 +15,28 @@ from secondsight.data.loading.neighbours import Neighbours
 from secondsight.errors import DataError, RunError
 from secondsight.model import Origin
 from secondsight.train import checkpoint, optimisers, resume, schedule, validation
-from secondsight.train.assembly import Parts
+from secondsight.train.assembly import RunParts
+from secondsight.train.display import Display
 from secondsight.train.health import Watch, check_finite, mean_cosine
 from secondsight.train.interrupts import Interrupt, listening
 from secondsight.train.kept_sums import keep_sums
-from secondsight.train.resume import Progress
+from secondsight.train.resume import RunProgress
 from secondsight.train.run_directory import MetricsLog, RunDirectory
 from secondsight.train.step import Outcome, forward_backward, gather
 from secondsight.train.tensorboard import Board
-from secondsight.train.terminal import Display
 
 
 class Loop:
     """Trains, validates, saves. ``run`` returns whether the run is complete; it is not when it was interrupted."""
 
-    def __init__(self, parts: Parts, directory: RunDirectory, display: Display):
+    def __init__(self, parts: RunParts, directory: RunDirectory, display: Display):
         self.parts, self.recipe, self.fabric = parts, parts.recipe, parts.fabric
         self.directory, self.display = directory, display
-        self.progress = Progress()
+        self.progress = RunProgress()
         self.interrupt = Interrupt()
         self.watch = Watch(parts.loss)
+        self.rates: dict[str, float] = {}  # of the last step, by parameter group
+        self.norm = 0.0  # of the last step's gradient, before clipping
         self.loader = BatchLoader(
             parts.inputs.train,
             batches=parts.sampler,

@@ -14,11 +14,11 @@ from lightning_fabric import Fabric
 from secondsight.errors import RunError, SecondsightError, first_line
 from secondsight.train import checkpoint
 from secondsight.train.assembly import assemble, make_fabric
+from secondsight.train.display import Display
 from secondsight.train.loop import Loop
 from secondsight.train.recipe import Recipe
-from secondsight.train.report import write_report
 from secondsight.train.run_directory import RunDirectory
-from secondsight.train.terminal import Display
+from secondsight.train.run_report import write_report
 
 
 @dataclass(frozen=True)
