@@ -21,9 +21,10 @@ import pytest
 
 import data_layouts as layouts
 from secondsight import data
+from secondsight.data.fetch.addresses import answers
 from secondsight.data.fetch.archive import unpack
 from secondsight.data.fetch.dataset import get
-from secondsight.data.fetch.download import answers, check, fetch
+from secondsight.data.fetch.download import check, fetch
 from secondsight.data.readers.registry import DATASETS, Archive, Count
 from secondsight.errors import DataError, UnknownName
 

@@ -61,7 +61,7 @@ def list_datasets(
 
 
 def _row(dataset: Dataset, check: bool) -> dict[str, Any]:
-    from secondsight.data.fetch.download import answers
+    from secondsight.data.fetch.addresses import answers
 
     urls = [url for archive in dataset.archives for url in archive.urls]
     return {
