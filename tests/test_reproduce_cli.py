@@ -128,7 +128,7 @@ def test_a_line_that_is_no_longer_the_tables_is_run_again(table, digits):
     )
     done = run(app, arguments(table, digits, *more, "--keep-models"))
     assert "is run again, the table has changed: train.epochs (2 → 1)" in done.output
-    assert "starting it anew" in done.output
+    assert "starting it again from the beginning" in done.output
     (line,) = found(table)
     assert [row["epoch"] for row in line.history] == [1]
     assert (table.parent / "work" / "table" / "average-f0-s0" / "best" / "model.safetensors").is_file()
@@ -296,7 +296,7 @@ def test_a_killed_command_goes_on_inside_the_run_and_ends_as_if_nothing_had_been
     os.kill(child.pid, signal.SIGINT)
     assert ended(child) == 130
     said = (table.parent / "log").read_text()
-    assert "stopped, and nothing is lost. Go on with:" in said
+    assert "stopped, and nothing is lost. Continue with:" in said
     assert "secondsight reproduce" in said
     assert found(table) == []
     assert ended(started(table, digits, *more)) == 0
@@ -329,6 +329,6 @@ def test_minutes_stop_it_in_time_and_that_is_no_failure(table, digits):
     table.write_text(TABLE.replace("train.epochs = 2", "train.epochs = 3000"))
     assert ended(started(table, digits, "--minutes", "0.05")) == 0
     said = (table.parent / "log").read_text()
-    assert "Go on with" in said
+    assert "Continue with" in said
     assert "0 run(s) added, 4 left" in said
     assert found(table) == []

@@ -201,5 +201,5 @@ def test_a_demo_does_not_remove_what_no_demo_made(tmp_path):
     (tmp_path / "letters.txt").write_text("dear")
     done = secondsight("demo", "--out", tmp_path)
     assert done.returncode == 2
-    assert "holds something else than a demo" in done.stderr
+    assert "holds something other than a demo" in done.stderr
     assert (tmp_path / "letters.txt").exists()

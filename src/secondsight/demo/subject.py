@@ -73,7 +73,7 @@ def folder(path: str, out: Path, *, epochs: int | None = None) -> Subject:
     images = data.open(path)
     name = Path(path.rstrip("/").rpartition(":")[2]).stem or "photos"
     if len(images) < LEAST:
-        raise DataError(f"{path}: too few pictures for a demo ({len(images)}); it takes {LEAST} or more")
+        raise DataError(f"{path}: too few pictures for a demo ({len(images)}); it needs {LEAST} or more")
     if images.labels is None or len(images.with_min_images(2).classes) < 6:
         return Subject(name, images, None, f"{len(images):,} pictures of {path}")
     words = [*_words(path, out), "validation.share=0.4", *_epochs(epochs)]

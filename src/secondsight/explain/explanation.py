@@ -128,7 +128,7 @@ class Explanation:
         said = [f"Similarity {self.similarity:.3f} = {positive:.3f} for the match − {negative:.3f} against it."]
         if not self.exact:
             said.append(
-                f"An approximation ({self.method}): the pooling is no sum over places. "
+                f"An approximation ({self.method}): the pooling is not a sum over places. "
                 f"The map misses the similarity by {abs(self.error):.3f}."
             )
             if self.misses:

@@ -57,7 +57,7 @@ def pair(a: Places, b: Places, *, steps: int = STEPS) -> Explanation:
 
 def integrated(places: Places, direction: Float[Tensor, " d"], *, steps: int = STEPS) -> np.ndarray:
     """(h, w): what each place adds to ⟨u, direction⟩, by integrated gradients over its reduced features."""
-    captum = require("captum.attr", extra="explain", purpose="explaining a pooling that is no sum over places")
+    captum = require("captum.attr", extra="explain", purpose="explaining a pooling that is not a sum over places")
     model, grid = places.model, places.grid
     with torch.no_grad():
         x = model.reduced(places.features)  # (V, L, d)

@@ -188,7 +188,7 @@ def _json(text: str | bytes, what: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{what} is no JSON ({error}); see /openapi.json") from error
+        raise ConfigError(f"{what} is not JSON ({error}); see /openapi.json") from error
 
 
 def _items(app: FastAPI, services: Sequence[Service]) -> None:

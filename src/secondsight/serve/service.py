@@ -130,7 +130,7 @@ class Service:
     async def kept(self, picture: KnownPicture) -> Seen:
         """A picture that the server knows, after the network: from the shelf, or embedded now."""
         if (picture.id is None) == (picture.query is None):
-            raise ConfigError("a picture is an item (id) or an upload (query): give one of both")
+            raise ConfigError("a picture is an item (id) or an upload (query): give one of the two")
         if picture.query is not None:
             found = self.shelf.get(picture.query)
             if found is None:

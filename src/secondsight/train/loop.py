@@ -160,7 +160,7 @@ class Loop:
         if len(batch) * self.fabric.world_size != self.recipe.batch:
             raise DataError(
                 f"a batch came with {len(batch) * self.fabric.world_size} of {self.recipe.batch} images, because no "
-                f"image of one of its classes can be read; take the class away. {self.loader.failures.text(most=3)}"
+                f"image of one of its classes can be read; remove that class. {self.loader.failures.text(most=3)}"
             )
         assert batch.labels is not None
         both = torch.stack([batch.labels, batch.indices], dim=1).to(self.fabric.device)
@@ -308,7 +308,7 @@ class Loop:
         if found is None:
             return 0
         self.progress = resume.restore(found, self.parts, self.watch, where=self.directory.path)
-        self.display.say(f"going on after step {found.step} of {self.parts.total} ({self.directory.path})")
+        self.display.say(f"continuing after step {found.step} of {self.parts.total} ({self.directory.path})")
         return found.state["metrics_bytes"]
 
     def _agreed(self, interrupt: Interrupt) -> bool:

@@ -57,13 +57,13 @@ def restore(found: Checkpoint, parts: RunParts, watch: Watch, *, where: Path) ->
     except ValueError as error:  # pydantic's is one
         raise RunError(
             f"{where}: its checkpoint was written by another version of secondsight, whose recipe this one does not "
-            "read; go on with that version, or start anew with another --out"
+            "read; continue with that version, or start a new run with another --out"
         ) from error
     check_same(own, parts.recipe, where=where)
     if state["images"] != parts.sets.train.fingerprint():
         raise RunError(
             f"{parts.sets.train.root}: not the images that {where} was trained on (files were added, removed or "
-            "renamed); put them back to go on, or start a new run with another --out"
+            "renamed); put them back to continue, or start a new run with another --out"
         )
     parts.model.load_state_dict(checkpoint.under(found.tensors, "model."))
     parts.loss.load_state_dict(checkpoint.under(found.tensors, "loss."))

@@ -83,7 +83,7 @@ def fetch(
             failures, best = (0, size) if size > best else (failures + 1, best)
             if failures >= tries:
                 raise DataError(
-                    f"{url}: gave up after {tries} tries that brought nothing new ({trouble}). {size:,} bytes are kept "
+                    f"{url}: gave up after {tries} tries without progress ({trouble}). {size:,} bytes are kept "
                     f"in {part}, and the same command continues from there; or try another address with --url"
                 )
             wait = max(trouble.wait, min(pause * 2**failures, 60.0))
@@ -270,7 +270,7 @@ def check(file: Path, archive: Archive, *, source: str = "", progress: Progress 
 
 def _wrong(source: str, how: str) -> str:
     return (
-        f"{source}: not the official file: it {how}. It was damaged on the way or packed anew; use another source with "
+        f"{source}: not the official file: it {how}. It was damaged on the way or repacked; use another source with "
         "--url or --from, or pass --no-checksum to judge it by its content alone"
     )
 

@@ -95,7 +95,7 @@ def check_memory(needed: int) -> None:
 
 def check_work(width: int, height: int, scans: int) -> None:
     if scans * width * height > MAX_WORK:
-        raise TooLarge(f"a JPEG of {width}×{height} in {scans:,} scans takes too long to decode; save it anew")
+        raise TooLarge(f"a JPEG of {width}×{height} in {scans:,} scans takes too long to decode; save it again")
 
 
 def jpeg_scans(content: bytes) -> tuple[int, bool]:

@@ -83,7 +83,7 @@ class BatchSampler:
             what = ", ".join(f"{k} was {saved.get(k)}, is {own.get(k)}" for k in changed)
             raise RunError(
                 f"{type(self).__name__}: the saved position belongs to other batches ({what}); use the same data "
-                "and settings to go on, or start a new run"
+                "and settings to continue, or start a new run"
             )
         self.epoch = int(state["epoch"])
         self.position = self._resume = int(state["position"])
