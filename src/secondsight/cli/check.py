@@ -1,4 +1,4 @@
-"""``secondsight check``: whether an index is what it was when it was written."""
+"""``secondsight check``: whether an index is intact."""
 
 from __future__ import annotations
 

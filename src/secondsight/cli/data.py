@@ -1,4 +1,4 @@
-"""``secondsight data``: list, get, verify and look at datasets."""
+"""``secondsight data``: list, download, check and describe datasets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``secondsight duplicates``: pictures of an index that are the same, in three ways of being the same."""
+"""``secondsight duplicates``: groups of pictures in an index that are the same, in three senses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several verbs take, and how it is checked."""
+"""Options that several verbs share, and how they are checked."""
 
 from __future__ import annotations
 

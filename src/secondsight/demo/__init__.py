@@ -1,5 +1,5 @@
-"""The demo: pictures become a collection without labels, are searched and explained; then a model is trained on others,
-and what that bought is shown. Emoji, or a folder of one's own.
+"""The demo: pictures are indexed without labels, searched and explained; then a model is trained on others, and the
+gain is shown. It uses emoji, or a folder of yours.
 """
 
 from secondsight.demo.drawings import VENDORS, pictures, table

@@ -1,4 +1,4 @@
-"""Poolings that are no sum over places: integrated gradients of the dot product, an approximation.
+"""Poolings that are not a sum over places: integrated gradients of the dot product, an approximation.
 
 Sundararajan, Taly, Yan, "Axiomatic attribution for deep networks", ICML 2017. With the length of z_a and the other
 image's unit vector held fixed, along the straight line from no features to the image's (after the reduction),

@@ -1,4 +1,4 @@
-"""The poolings that ``secondsight train --data FOLDER`` chooses among, and the look at the folder that decides."""
+"""The poolings that ``secondsight train --data FOLDER`` chooses among, and the quick test that decides."""
 
 from __future__ import annotations
 

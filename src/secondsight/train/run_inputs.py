@@ -1,6 +1,4 @@
-"""What the network learns and is judged from: decoded images, or stored activations of the frozen prefix where these
-can be had.
-"""
+"""The rows that training and validation read: decoded images, or stored activations of the frozen prefix."""
 
 from __future__ import annotations
 
