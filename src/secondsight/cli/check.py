@@ -32,5 +32,5 @@ def check(
     if not found.problems:
         console.print(f"[green]✓[/] {found.vectors:,} vectors in {found.segments} segments: every checksum is right")
     elif not repair:
-        console.print(f"mend it with: secondsight check {marked(path)} --repair", soft_wrap=True)
+        console.print(f"repair it with: secondsight check {marked(path)} --repair", soft_wrap=True)
     raise typer.Exit(0 if found.sound else 1)

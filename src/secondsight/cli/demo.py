@@ -143,7 +143,7 @@ def _with_labels(console: Console, subject: Subject, out: Path, reports: dict[st
     collection = _index(out / "trained.index", load(run.directory / "best"), subject)
     evaluation = evaluate_collection(collection, subject, title="trained")
     reports["jcf-32-8, trained on others"] = evaluation.report
-    evaluation.write(out, title=f"{subject.name}: what training brought")
+    evaluation.write(out, title=f"{subject.name}: what training gained")
     return collection
 
 

@@ -47,7 +47,7 @@ def duplicates(
         for number in ids:
             found.item(number)
         found.dismiss(ids)
-        console.print(f"remembered: {', '.join(map(str, ids))} are no duplicates of each other")
+        console.print(f"remembered: {', '.join(map(str, ids))} are not duplicates of each other")
         return
     options.known("tier", tier or [], MEANING)
     groups = found.duplicates(tier or ["bytes", "picture"], subject=subject)

@@ -76,7 +76,7 @@ def keep_sums(parts: RunParts, say: Callable[[str], None] = lambda words: None) 
     if each > LARGER * stored:
         return False
     if needed + RESERVE > shutil.disk_usage(place).free:
-        say(f"{place}: {needed / 1e9:.1f} GB for sums of what does not learn are not free; training goes on slower")
+        say(f"{place}: {needed / 1e9:.1f} GB to keep the sums of frozen layers are not free; training will be slower")
         return False
     kept = {id(source): _summed(parts, source, tuple(example.shape[1:]), place) for source in sources}
     parts.inputs = replace(

@@ -42,7 +42,7 @@ PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class _Passing(Exception):
-    """A failure that another try may mend."""
+    """A failure that may be gone at the next try."""
 
     def __init__(self, why: str, wait: float = 0.0):
         super().__init__(why)
@@ -58,7 +58,7 @@ def fetch(
 ) -> Path:
     """Download ``url`` to ``target``; what an earlier, interrupted call left in ``target.part`` is continued.
 
-    Gives up after ``tries`` attempts in a row that brought nothing new, waiting ``pause`` · 2ᵏ seconds before the k-th.
+    Gives up after ``tries`` attempts in a row without progress, waiting ``pause`` · 2ᵏ seconds before the k-th.
     """
     url = address(url)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -136,7 +136,7 @@ def balanced(classes: ClassMembers, per_batch: int, size: int, seed: int, epoch:
     n = classes.counts
     visits = visits_by_image(n, per_batch, size, seed, epoch)
     whole = visits * size >= n
-    # A class that is shown whole starts anew with every epoch; a larger one goes on where it stopped.
+    # A class that is shown whole is shuffled again every epoch; a larger one continues where it stopped.
     visited = chunks(classes, size, np.where(whole, 0, epoch * visits), visits, seed, np.where(whole, 1 + epoch, 0))
     return visited[_places(spread(visits, per_batch, seed, epoch))]
 
