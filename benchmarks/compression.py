@@ -27,7 +27,7 @@ from secondsight.functional.pooling.compression import from_bits, to_bits, to_in
 from secondsight.memory import keep_freed
 from secondsight.model import Embedder
 from secondsight.progress import track
-from secondsight.train import inputs, recipe_file
+from secondsight.train import recipe_file, run_inputs
 from secondsight.train.sets import open_sets
 
 
@@ -36,7 +36,7 @@ def stored(run: Path, images: int) -> tuple[Sample, Sample, np.ndarray]:
     recipe, model = recipe_file.read(run / "config.toml"), load(run / "best")
     sets = open_sets(recipe)
     assert sets.validation is not None
-    made = inputs.build(recipe, sets, model, device=torch.device("cpu"), say=console.print)
+    made = run_inputs.build(recipe, sets, model, device=torch.device("cpu"), say=console.print)
     if not made.cached or not made.validation:
         raise SystemExit(f"{run} was not trained on stored features")
     grid = model.backbone.grid(*made.size)

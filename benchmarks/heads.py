@@ -25,7 +25,7 @@ from secondsight.data.loading.samplers import Sequential
 from secondsight.memory import keep_freed
 from secondsight.model import Embedder
 from secondsight.progress import track
-from secondsight.train import inputs, recipe_file, validation
+from secondsight.train import recipe_file, run_inputs, validation
 from secondsight.train.sets import open_sets
 from secondsight.train.step import seed_everything
 
@@ -63,7 +63,7 @@ def main() -> None:
     keep_freed()
     recipe, trained = recipe_file.read(run / "config.toml"), secondsight.load(run / "best")
     sets = open_sets(recipe)
-    made = inputs.build(recipe, sets, trained, device=torch.device("cpu"), say=console.print)
+    made = run_inputs.build(recipe, sets, trained, device=torch.device("cpu"), say=console.print)
     if sets.validation is None or not made.validation:
         raise SystemExit(f"{run} held no classes out")
     taught = seen(trained, made.plain, cached=made.cached, what="images that taught")

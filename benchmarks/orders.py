@@ -28,7 +28,7 @@ from secondsight.data.loading.batches import BatchLoader
 from secondsight.data.loading.samplers import Sequential
 from secondsight.memory import keep_freed
 from secondsight.progress import track
-from secondsight.train import inputs, recipe_file
+from secondsight.train import recipe_file, run_inputs
 from secondsight.train.assembly import build_model
 from secondsight.train.sets import Sets, open_sets
 
@@ -90,7 +90,7 @@ def features(data: str, weights: str | None) -> tuple[Tensor, Tensor]:
     assert sets.validation is not None
     judging = sets.validation.select_classes(range(0, len(sets.validation.classes), 2))
     model, _ = build_model(recipe, len(sets.train.classes))
-    made = inputs.build(recipe, Sets(judging, None), model, device=torch.device("cpu"), say=console.print)
+    made = run_inputs.build(recipe, Sets(judging, None), model, device=torch.device("cpu"), say=console.print)
     loader = BatchLoader(made.train, batches=Sequential(len(made.train), 64))
     seen = [model.backbone.live_part(batch.images) for batch in loader]
     return torch.cat(seen), torch.tensor(judging.require_labels())

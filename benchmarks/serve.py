@@ -225,7 +225,7 @@ def milliseconds(made: index.Index, files: list[bytes], out) -> None:
     from fastapi.responses import JSONResponse
 
     from secondsight.serve.decoders import Decoders
-    from secondsight.serve.limits import Limits
+    from secondsight.serve.request_limits import Limits
     from secondsight.serve.requests import SearchRequest
     from secondsight.serve.service import Service
 

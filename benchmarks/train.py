@@ -25,11 +25,11 @@ from measure import console, in_fresh_process, table, verdict
 from secondsight import backbones, shipped
 from secondsight.memory import keep_freed
 from secondsight.train import recipe_file
-from secondsight.train.assembly import Parts, assemble, make_fabric
+from secondsight.train.assembly import RunParts, assemble, make_fabric
+from secondsight.train.display import Display
 from secondsight.train.loop import Loop
 from secondsight.train.recipe import Recipe
 from secondsight.train.run_directory import RunDirectory
-from secondsight.train.terminal import Display
 
 
 def write_pictures(root: Path, *, classes: int, images: int) -> Path:
@@ -74,7 +74,7 @@ def whole_steps(loop: Loop, steps: int) -> float:
 
 
 def bare_steps(
-    parts: Parts, network: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor, steps: int
+    parts: RunParts, network: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor, steps: int
 ) -> float:
     """Seconds of a forward and backward pass alone: of the backbone, or of all the model."""
     started = time.perf_counter()

@@ -34,12 +34,12 @@ def batches_of(sampler, epoch: int) -> list[np.ndarray]:
     return [sampler[b] for b in range(len(sampler))]
 
 
-@given(tasks(), st.sampled_from(["images", "classes"]))
+@given(tasks())
 @settings(max_examples=50, deadline=None)
-def test_every_batch_has_p_different_classes_with_k_images_each(task, balance):
+def test_every_batch_has_p_different_classes_with_k_images_each(task):
     labels, p, k, seed, epoch = task
     sizes = Counter(labels.tolist())
-    for batch in batches_of(ClassBalanced(labels, p, k, seed=seed, balance=balance), epoch):
+    for batch in batches_of(ClassBalanced(labels, p, k, seed=seed), epoch):
         assert batch.shape == (p * k,)
         groups = labels[batch].reshape(p, k)
         assert (groups == groups[:, :1]).all()
@@ -82,29 +82,15 @@ def test_repeats_are_few_when_no_class_is_larger_than_the_epoch(task):
 @settings(max_examples=40, deadline=None)
 def test_a_class_that_does_not_fit_in_an_epoch_goes_on_in_the_next(task, epochs):
     labels, p, k, seed, _ = task
-    for balance in ("images", "classes"):
-        sampler = ClassBalanced(labels, p, k, seed=seed, balance=balance)
-        stream = np.concatenate([b for e in range(epochs) for b in batches_of(sampler, e)])
-        for label in set(labels.tolist()):
-            n = int((labels == label).sum())
-            if balance == "classes" or -(-n // k) > len(sampler):
-                shown = stream[labels[stream] == label]
-                chunks = -(-n // k)
-                for start in range(0, len(shown) - chunks * k + 1, chunks * k):  # whole rounds
-                    assert len(set(shown[start : start + chunks * k].tolist())) == n
-
-
-@given(tasks())
-@settings(max_examples=40, deadline=None)
-def test_balance_by_classes_visits_all_classes_equally_often_over_any_number_of_epochs(task):
-    labels, p, k, seed, _ = task
-    sampler = ClassBalanced(labels, p, k, seed=seed, balance="classes")
-    visits = Counter()
-    for e in range(3):
-        for batch in batches_of(sampler, e):
-            visits.update(labels[batch[::k]].tolist())
-        seen = [visits[label] for label in set(labels.tolist())]
-        assert max(seen) - min(seen) <= 1
+    sampler = ClassBalanced(labels, p, k, seed=seed)
+    stream = np.concatenate([b for e in range(epochs) for b in batches_of(sampler, e)])
+    for label in set(labels.tolist()):
+        n = int((labels == label).sum())
+        if -(-n // k) > len(sampler):
+            shown = stream[labels[stream] == label]
+            chunks = -(-n // k)
+            for start in range(0, len(shown) - chunks * k + 1, chunks * k):  # whole rounds
+                assert len(set(shown[start : start + chunks * k].tolist())) == n
 
 
 @pytest.mark.parametrize(("classes", "p"), [(100, 32), (100, 25), (7, 3), (5, 5)])
@@ -190,7 +176,6 @@ def samplers():
     return [
         lambda **o: Sequential(50, 7, **o),
         lambda **o: ClassBalanced(labels, 4, 2, seed=1, **o),
-        lambda **o: ClassBalanced(labels, 4, 2, seed=1, balance="classes", **o),
         lambda **o: Neighbours(labels, table, anchors=2, group=2, images_per_class=2, seed=1, **o),
     ]
 
@@ -314,7 +299,6 @@ def test_a_neighbour_table_that_does_not_fit_is_refused(table):
         (lambda y: ClassBalanced(y, 4, 0), ConfigError, "images_per_class must be at least 1"),
         (lambda y: ClassBalanced(y, 0, 2), ConfigError, "classes_per_batch must be at least 1"),
         (lambda y: ClassBalanced(y, 5, 2, min_images=5), ConfigError, "there are 0 with 5 images or more"),
-        (lambda y: ClassBalanced(y, 2, 2, balance="batches"), ConfigError, "balance"),
         (lambda y: ClassBalanced(y.astype(float), 2, 2), DataError, "whole numbers"),
         (lambda y: Sequential(10, 0), ConfigError, "batch_size must be at least 1"),
         (lambda y: Sequential(10, 5).set_epoch(-1), ConfigError, "epoch must be 0 or more"),

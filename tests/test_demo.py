@@ -36,10 +36,13 @@ def test_emoji_that_judge_teach_nothing_and_are_indexed_without_labels(tmp_path)
     assert len(sets.train.classes) == len(subject.images.classes) == 25
 
 
-def test_the_contact_sheet_frames_what_was_found(tmp_path):
+def test_the_sheet_frames_what_was_found(tmp_path):
     picture = str(next(demo.pictures().glob("Goog/*.png")))
-    blocks = [demo.Block("before", [[(picture, True), (picture, False)]]), demo.Block("after", [[(picture, None)]])]
-    demo.contact_sheet([picture], blocks, tmp_path / "sheet.png")
+    models = [
+        demo.ModelAnswers("before", [[(picture, True), (picture, False)]]),
+        demo.ModelAnswers("after", [[(picture, None)]]),
+    ]
+    demo.side_by_side([picture], models, tmp_path / "sheet.png")
     colours = {colour for _, colour in Image.open(tmp_path / "sheet.png").getcolors(100_000)}
     assert {(47, 158, 68), (224, 49, 49)} <= colours
 

@@ -150,5 +150,5 @@ def test_positions_are_asked_for_by_name():
 
 def test_wide_poolings_can_be_left_wide():
     assert build("vlad-3", in_dim=D, out_dim=None).out_dim == 3 * D
-    with pytest.raises(ConfigError, match="say out_dim"):
+    with pytest.raises(ConfigError, match="give out_dim"):
         build("jcf-3", in_dim=D, out_dim=None)

@@ -17,7 +17,7 @@ PUBLIC = {
     "secondsight.data": "Batch BatchSampler CachedFeatures ClassBalanced DATASETS Dataset DecodeError Failures "
     "FeatureCache ImageSet Loader Neighbours RandomResizedCrop Resize ResizeCrop Sequential Split TRANSFORMS Transform "
     "get open splits stats verify",
-    "secondsight.demo": "Block Subject VENDORS contact_sheet emoji folder judged pictures table",
+    "secondsight.demo": "ModelAnswers Subject VENDORS emoji evaluate_collection folder pictures side_by_side table",
     "secondsight.embed": "Block Embeddings Inputs activations blocks embed encode features join pictures stream",
     "secondsight.evaluate": "ClassFigures Evaluation Interval Items Report retrieval",
     "secondsight.explain": "Agreement Explanation KINDS Part Places Rare agreement beyond_chance codewords "

@@ -53,11 +53,15 @@ def digits(tmp_path_factory) -> Path:
     return train_tiny.write_digits(tmp_path_factory.mktemp("digits") / "images")
 
 
+def written(folder: Path) -> Path:
+    (folder / "tiny.toml").write_text(recipe_file.dumps(train_tiny.recipe(Path("nowhere"))))
+    (folder / "table.toml").write_text(TABLE)
+    return folder / "table.toml"
+
+
 @pytest.fixture
 def table(tmp_path, digits) -> Path:
-    (tmp_path / "tiny.toml").write_text(recipe_file.dumps(train_tiny.recipe(Path("nowhere"))))
-    (tmp_path / "table.toml").write_text(TABLE)
-    return tmp_path / "table.toml"
+    return written(tmp_path)
 
 
 def arguments(table: Path, digits: Path, *more: str) -> list[str]:
@@ -72,29 +76,49 @@ def found(table: Path) -> list[lines.Line]:
     return lines.read(table.parent / "results" / "table.jsonl")
 
 
-def test_a_table_is_run_once_and_then_a_page(table, digits):
-    first = run(app, arguments(table, digits, "--limit", "1"))
-    assert first.exit_code == 0, first.output
-    assert "[1/1] average, fold 0, seed 0" in first.output
-    assert "1 run(s) added, 3 left" in first.output
-    told = run(app, arguments(table, digits, "--dry-run"))
-    assert told.output.splitlines()[:-1] == [
-        "jcf-4-2, fold 0, seed 0",
-        "average, fold 1, seed 0",
-        "jcf-4-2, fold 1, seed 0",
-    ]
-    assert "3 of 4 runs to do, about" in told.output
-    rest = run(app, arguments(table, digits))
-    assert "[3/3] jcf-4-2, fold 1, seed 0, about" in rest.output
-    assert "3 run(s) added, 0 left" in rest.output
-    results = found(table)
-    assert [line.key for line in results] == [
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, digits) -> tuple[Path, dict[str, str]]:
+    """A table of four runs: one is made alone, then the others; and what was printed."""
+    table = written(tmp_path_factory.mktemp("finished"))
+    commands = {"first": ("--limit", "1"), "plan": ("--dry-run",), "rest": (), "again": ()}
+    printed = {}
+    for name, more in commands.items():
+        done = run(app, arguments(table, digits, *more))
+        assert done.exit_code == 0, done.output
+        printed[name] = done.output
+    return table, printed
+
+
+def test_a_limit_stops_after_so_many_runs_and_the_next_command_makes_the_others(finished):
+    table, printed = finished
+    assert "[1/1] average, fold 0, seed 0" in printed["first"]
+    assert "1 run(s) added, 3 left" in printed["first"]
+    assert "[3/3] jcf-4-2, fold 1, seed 0, about" in printed["rest"]
+    assert "3 run(s) added, 0 left" in printed["rest"]
+    assert [line.key for line in found(table)] == [
         ("average", 0, 0),
         ("jcf-4-2", 0, 0),
         ("average", 1, 0),
         ("jcf-4-2", 1, 0),
     ]
-    jcf = results[1]
+
+
+def test_a_dry_run_lists_what_is_missing_and_how_long_it_takes(finished):
+    _, printed = finished
+    assert printed["plan"].splitlines()[:-1] == [
+        "jcf-4-2, fold 0, seed 0",
+        "average, fold 1, seed 0",
+        "jcf-4-2, fold 1, seed 0",
+    ]
+    assert "3 of 4 runs to do, about" in printed["plan"]
+
+
+def test_nothing_is_run_twice(finished):
+    assert "0 run(s) added, 0 left" in finished[1]["again"]
+
+
+def test_a_line_holds_figures_costs_and_counts(finished):
+    jcf = found(finished[0])[1]
     assert [row["epoch"] for row in jcf.history] == [1, 2]
     assert jcf.last == jcf.history[-1]
     assert set(jcf.last) == {"epoch", "recall@1", "recall@2", "map@r", "r-precision", "mrr"}
@@ -104,19 +128,27 @@ def test_a_table_is_run_once_and_then_a_page(table, digits):
     assert jcf.ms_per_image > 0  # measured apart: on a backbone this small noise decides which is the longer
     assert jcf.images == {"train": {"images": 40, "classes": 4}, "validation": {"images": 40, "classes": 4}}
     assert jcf.seconds > 0
-    assert "data.path" not in jcf.recipe
+
+
+def test_a_line_does_not_say_where_the_images_were(finished, digits):
+    table, _ = finished
+    assert "data.path" not in found(table)[1].recipe
     assert str(digits) not in (table.parent / "results" / "table.jsonl").read_text()
-    left = {p.name for p in (table.parent / "work" / "table" / "jcf-4-2-f1-s0").iterdir()}
+
+
+def test_a_finished_run_keeps_its_report_and_not_its_weights(finished):
+    left = {p.name for p in (finished[0].parent / "work" / "table" / "jcf-4-2-f1-s0").iterdir()}
     assert "report.json" in left
     assert not left & {"best", "checkpoints"}, "weights take room"
-    again = run(app, arguments(table, digits))
-    assert "0 run(s) added, 0 left" in again.output
-    made = run(
-        app, ["reproduce", str(table), "--out", str(table.parent / "results"), "--page", str(table.parent / "p.md")]
-    )
+
+
+def test_a_page_is_made_of_the_lines(finished):
+    table, _ = finished
+    page = table.parent / "p.md"
+    made = run(app, ["reproduce", str(table), "--out", str(table.parent / "results"), "--page", str(page)])
     assert made.exit_code == 0, made.output
-    assert "| average |" in (table.parent / "p.md").read_text()
-    assert (table.parent / "p.svg").is_file()
+    assert "| average |" in page.read_text()
+    assert page.with_suffix(".svg").is_file()
 
 
 def test_a_line_that_is_no_longer_the_tables_is_run_again(table, digits):
@@ -128,7 +160,7 @@ def test_a_line_that_is_no_longer_the_tables_is_run_again(table, digits):
     )
     done = run(app, arguments(table, digits, *more, "--keep-models"))
     assert "is run again, the table has changed: train.epochs (2 → 1)" in done.output
-    assert "starting it anew" in done.output
+    assert "starting it again from the beginning" in done.output
     (line,) = found(table)
     assert [row["epoch"] for row in line.history] == [1]
     assert (table.parent / "work" / "table" / "average-f0-s0" / "best" / "model.safetensors").is_file()
@@ -296,7 +328,7 @@ def test_a_killed_command_goes_on_inside_the_run_and_ends_as_if_nothing_had_been
     os.kill(child.pid, signal.SIGINT)
     assert ended(child) == 130
     said = (table.parent / "log").read_text()
-    assert "stopped, and nothing is lost. Go on with:" in said
+    assert "stopped, and nothing is lost. Continue with:" in said
     assert "secondsight reproduce" in said
     assert found(table) == []
     assert ended(started(table, digits, *more)) == 0
@@ -329,6 +361,6 @@ def test_minutes_stop_it_in_time_and_that_is_no_failure(table, digits):
     table.write_text(TABLE.replace("train.epochs = 2", "train.epochs = 3000"))
     assert ended(started(table, digits, "--minutes", "0.05")) == 0
     said = (table.parent / "log").read_text()
-    assert "Go on with" in said
+    assert "Continue with" in said
     assert "0 run(s) added, 4 left" in said
     assert found(table) == []

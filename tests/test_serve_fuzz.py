@@ -19,7 +19,7 @@ pytest.importorskip("fastapi")
 import httpx
 from PIL import Image
 
-from secondsight.serve.limits import Limits
+from secondsight.serve.request_limits import Limits
 from secondsight.serve.routes import application
 from serve_pictures import collection, content, pixels, running
 

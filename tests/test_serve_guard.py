@@ -19,7 +19,7 @@ pytest.importorskip("fastapi")
 from fastapi.testclient import TestClient
 
 from secondsight.errors import ConfigError
-from secondsight.serve.limits import Limits
+from secondsight.serve.request_limits import Limits
 from secondsight.serve.routes import application
 from secondsight.serve.server import check_token
 from serve_pictures import collection, content, running

@@ -19,6 +19,7 @@ from secondsight.losses import LOSSES
 from secondsight.model import Embedder
 from secondsight.train import checkpoint, optimisers, recipe_file, train
 from secondsight.train.assembly import assemble, build_model, make_fabric
+from secondsight.train.display import Display
 from secondsight.train.ema import EMA
 from secondsight.train.loop import Loop
 from secondsight.train.recipe import OptimizerSection
@@ -26,7 +27,6 @@ from secondsight.train.run_directory import RunDirectory, read_metrics
 from secondsight.train.run_summary import summarise
 from secondsight.train.sets import open_sets
 from secondsight.train.step import Network, forward_backward
-from secondsight.train.terminal import Display
 from secondsight.train.validation import judge
 
 

@@ -52,7 +52,7 @@ class Calibration:
     def __post_init__(self) -> None:
         x, p = self._polygon
         if x.ndim != 1 or x.shape != p.shape or not len(x) or (np.diff(x) <= 0).any() or (np.diff(p) < 0).any():
-            raise ValueError("scores and probabilities must ascend, one for each other")
+            raise ValueError("scores and probabilities must ascend, and there must be as many of each")
         if not (np.isfinite(x).all() and (p >= 0).all() and (p <= 1).all()):
             raise ValueError("probabilities are from 0 to 1")
 

@@ -73,7 +73,7 @@ def compress(
         seed: Of the fine-tuning's batches.
     """
     if projectors is None and dim is None:
-        raise ConfigError("nothing to compress to: say how many projectors, or how many dimensions")
+        raise ConfigError("nothing to compress to: give a number of projectors or of dimensions")
     if sample is None and (dim is not None or steps):
         raise ConfigError("principal axes and fine-tuning need sample images; give some with --data")
     small, lost = model, {}

@@ -24,7 +24,7 @@ from secondsight.evaluate import retrieval
 from secondsight.inference.description import PRECISIONS
 from secondsight.inference.exported import Exported
 from secondsight.inference.int8 import Quantised, quantise
-from secondsight.inference.onnx_file import Report, drawn, write
+from secondsight.inference.onnx_file import ExportReport, drawn, write
 from secondsight.model import Embedder
 from secondsight.progress import track
 
@@ -52,7 +52,7 @@ def export(
     images: ImageSet | None = None,
     pictures: Sequence[np.ndarray] = (),
     fixed_size: bool = False,
-) -> tuple[Report, Cost | None]:
+) -> tuple[ExportReport, Cost | None]:
     """Write ``model`` as one ONNX file; with another precision than float32, also what it costs.
 
     Args:

@@ -13,12 +13,10 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import filelock
 
 from secondsight.errors import ConfigError
-from secondsight.terminal import json_text
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -85,11 +83,6 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     """Replace the file at ``path`` by ``content``, atomically."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
-
-
-def write_json(path: str | Path, content: Any, *, indent: int | None = 1) -> None:
-    """Replace the file at ``path`` by ``content`` as JSON; bytes of a file name that are no text are read back."""
-    write_bytes(path, (json_text(content, indent=indent) + "\n").encode())
 
 
 @contextlib.contextmanager

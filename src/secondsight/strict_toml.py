@@ -59,14 +59,14 @@ def read(path: str | Path) -> tuple[dict[str, Any], str]:
         with file.open("rb") as handle:
             content = handle.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
-            raise ConfigError(f"{file}: more than {MOST_BYTES:,} bytes; this is no configuration")
+            raise ConfigError(f"{file}: more than {MOST_BYTES:,} bytes; this is not a configuration file")
         text = content.decode("utf-8")
         _check_nesting(text, file)
         return tomllib.loads(text), text
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        what = "it is no text in UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+        what = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
         raise ConfigError(f"{file} is not valid TOML: {what}; correct it there, or name another file") from error
 
 
@@ -98,7 +98,7 @@ def _check_nesting(text: str, file: Path) -> None:
             depth = max(0, depth - 1)
     dotted = max((line.count(".") for line in text.splitlines()), default=0)
     if deepest > MOST_NESTING or dotted > 16 * MOST_NESTING:
-        raise ConfigError(f"{file}: nested {max(deepest, dotted):,} deep; this is no configuration")
+        raise ConfigError(f"{file}: nested {max(deepest, dotted):,} deep; this is not a configuration file")
 
 
 def _describe(schema: type[BaseModel], error: ValidationError, source: str, text: str, given: Mapping[str, str]) -> str:

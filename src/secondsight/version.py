@@ -1,1 +1,3 @@
+"""The version of secondsight, written once."""
+
 __version__ = "0.1.0"

@@ -466,7 +466,7 @@ def servers(folder: Path) -> Callable[[random.Random], str]:
         if chance.random() < 0.1:
             url = mutate(url.encode("utf-8", "surrogateescape"), paths, chance, most=1).decode("utf-8", "replace")
             if f"//127.0.0.1:{liar.port}/" not in url:  # never talk to anyone else
-                from secondsight.data.fetch.download import address
+                from secondsight.data.fetch.addresses import address
 
                 address(url)
                 return

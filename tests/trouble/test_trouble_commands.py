@@ -106,8 +106,6 @@ def test_text_files_are_utf8_whatever_the_names_in_them(tmp_path):
     name = os.fsdecode(b"caf\xe9")
     files.write_text(tmp_path / "page.html", f"<p>{name}")
     assert (tmp_path / "page.html").read_text("utf-8") == "<p>caf�"
-    files.write_json(tmp_path / "names.json", [name, "é"])
-    assert json.loads((tmp_path / "names.json").read_text("utf-8")) == [name, "é"]
 
 
 @pytest.mark.parametrize(
@@ -215,5 +213,5 @@ def test_a_demo_does_not_remove_what_no_demo_made(tmp_path):
     (tmp_path / "letters.txt").write_text("dear")
     done = secondsight("demo", "--out", tmp_path)
     assert done.returncode == 2
-    assert "holds something else than a demo" in done.stderr
+    assert "holds something other than a demo" in done.stderr
     assert (tmp_path / "letters.txt").exists()

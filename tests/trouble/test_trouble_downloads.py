@@ -18,9 +18,10 @@ import pytest
 from attempts import Liar
 
 from secondsight.data.fetch import archive as unpacking
+from secondsight.data.fetch.addresses import address
 from secondsight.data.fetch.archive import unpack
 from secondsight.data.fetch.dataset import get
-from secondsight.data.fetch.download import address, fetch
+from secondsight.data.fetch.download import fetch
 from secondsight.data.readers.registry import Archive
 from secondsight.errors import ConfigError, DataError
 

@@ -155,7 +155,7 @@ def test_a_rank_that_is_no_number(monkeypatch):
     from secondsight.cli.options import device, place_among_processes
 
     monkeypatch.setenv("RANK", "abc")
-    with pytest.raises(ConfigError, match="RANK='abc' in the environment is no number"):
+    with pytest.raises(ConfigError, match="RANK='abc' in the environment is not a number"):
         place_among_processes()
     with pytest.raises(ConfigError, match="--device 'foo'"):
         device("foo")

@@ -1,4 +1,4 @@
-"""What the adapters share: somebody else's network, asked once what it puts out, then used like our own."""
+"""What the adapters share: another library's network, probed once for its output, then used like our own."""
 
 from __future__ import annotations
 

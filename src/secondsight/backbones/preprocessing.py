@@ -1,4 +1,4 @@
-"""How the pixels that a network was trained on looked: each backbone carries its own, so nobody can mix them up."""
+"""The preprocessing that a network was trained with: each backbone carries its own, so nobody can mix them up."""
 
 from __future__ import annotations
 

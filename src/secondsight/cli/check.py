@@ -1,4 +1,4 @@
-"""``secondsight check``: whether an index is what it was when it was written."""
+"""``secondsight check``: whether an index is intact."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def check(
 ) -> None:
     """Read every checksum of an index and compare its catalogue with its vectors.
 
-    [bold]secondsight check photos.index[/] ends with 0 if all is well, with 1 if something is damaged.
-    [bold]secondsight check photos.index --repair[/] takes out what is damaged and keeps the rest.
+    [bold]secondsight check photos.index[/] exits with 0 if all is well, with 1 if something is damaged.
+    [bold]secondsight check photos.index --repair[/] removes what is damaged and keeps the rest.
     """
     from secondsight import index as room
 
@@ -32,5 +32,5 @@ def check(
     if not found.problems:
         console.print(f"[green]✓[/] {found.vectors:,} vectors in {found.segments} segments: every checksum is right")
     elif not repair:
-        console.print(f"mend it with: secondsight check {marked(path)} --repair", soft_wrap=True)
+        console.print(f"repair it with: secondsight check {marked(path)} --repair", soft_wrap=True)
     raise typer.Exit(0 if found.sound else 1)

@@ -18,12 +18,12 @@ def codewords(
     data: str = typer.Argument(help="Images to look at: a folder, a table, or NAME:PATH."),
     out: Path = typer.Option(Path("codewords.html"), "--out", "-o", help="The page to write."),
     split: str = typer.Option("all", help="Which part of DATA: all, train, validation, test."),
-    images: int = typer.Option(300, min=2, help="Images that are looked at."),
-    seed: int = typer.Option(0, min=0, help="Of the choice of images."),
+    images: int = typer.Option(300, min=2, help="How many images to look at."),
+    seed: int = typer.Option(0, min=0, help="Random seed for the choice of images."),
     device: str = typer.Option("cpu", help="Where the network runs."),
     missing: str = MISSING,
 ) -> None:
-    """What each codeword looks at.
+    """Show what each codeword looks at.
 
     [bold]secondsight codewords runs/birds ./photos -o codewords.html[/]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def compare(
-    runs: list[Path] = typer.Argument(..., help="Run directories, e.g. runs/*; others are passed over."),
+    runs: list[Path] = typer.Argument(..., help="Run directories, e.g. runs/*; anything else is ignored."),
     plot: Path = typer.Option(None, help="Also draw the curves into this file (.png, .svg, .pdf)."),
     as_json: bool = typer.Option(False, "--json", help="One JSON list, for machines."),
 ) -> None:

@@ -21,24 +21,27 @@ def compress(
     projectors: int = typer.Option(None, min=1, help="Shared projectors R: turns jcf-32 into jcf-32-R in closed form."),
     dim: int = typer.Option(None, min=1, help="Numbers per image to keep: principal axes of the embeddings."),
     data: str = typer.Option(
-        None, help="Images: they weigh codewords by their use, give the principal axes, and, with labels, the recall."
+        None,
+        help="Images, to weigh codewords by their use and find the principal axes; with labels also to measure recall.",
     ),
     split: str = typer.Option(
-        "all", help="Which part of DATA: all, train, validation, test. The last two are looked at only for the recall."
+        "all", help="Which part of DATA: all, train, validation, test. The last two are used for the recall only."
     ),
     images: int = typer.Option(
-        1000, min=1, help="Images that are looked at to compress; with --split validation or test, of training classes."
+        1000,
+        min=1,
+        help="Sample images used to compress; with --split validation or test they are of training classes.",
     ),
     steps: int = typer.Option(
         0, min=0, help="Steps of fine-tuning towards the large model's embeddings; no labels needed."
     ),
     out: Path = typer.Option(
-        None, help="Where the small model goes; default: beside MODEL, named after what was done."
+        None, help="Where the small model goes; default: beside MODEL, with a name that says what was done."
     ),
-    seed: int = typer.Option(0, min=0, help="Of the choice of images and of the fine-tuning."),
+    seed: int = typer.Option(0, min=0, help="Random seed for the sample and the fine-tuning."),
     missing: str = MISSING,
 ) -> None:
-    """Make a trained model smaller, and say what it costs.
+    """Make a trained model smaller, and measure what that costs.
 
     [bold]--projectors 8[/] replaces the projectors of a trained jcf-32 by the best 8 shared ones (a jcf-32-8), in
     closed form and without training. [bold]--dim 128[/] keeps 128 numbers per image. With labelled [bold]--data[/] the

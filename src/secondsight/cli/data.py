@@ -1,4 +1,4 @@
-"""``secondsight data``: list, get, verify and look at datasets."""
+"""``secondsight data``: list, download, check and describe datasets."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from secondsight.data.statistics import Spread, Stats
     from secondsight.data.verification import Verification
 
-app = typer.Typer(no_args_is_help=True, help="List, get, verify and look at datasets, and at the cache of features.")
+app = typer.Typer(no_args_is_help=True, help="List, download, check and describe datasets; manage the feature cache.")
 
 AS_JSON = typer.Option(False, "--json", help="Print JSON instead of a table.")
 SPEC = typer.Argument(
     ...,
     metavar="DATA",
-    help="A folder, a CSV or Parquet table, NAME:PATH (cub200:data/cub200), or a name that was got.",
+    help="A folder, a CSV or Parquet table, NAME:PATH (cub200:data/cub200), or the name of a downloaded dataset.",
 )
 
 
@@ -61,7 +61,7 @@ def list_datasets(
 
 
 def _row(dataset: Dataset, check: bool) -> dict[str, Any]:
-    from secondsight.data.fetch.download import answers
+    from secondsight.data.fetch.addresses import answers
 
     urls = [url for archive in dataset.archives for url in archive.urls]
     return {
@@ -99,7 +99,7 @@ def get_dataset(
     url: list[str] = typer.Option([], help="A mirror, instead of the official address; once per archive."),
     from_file: list[Path] = typer.Option([], "--from", metavar="FILE", help="An archive you have; once per archive."),
     no_checksum: bool = typer.Option(
-        False, "--no-checksum", help="Accept an archive packed anew; only count its images."
+        False, "--no-checksum", help="Accept an archive that was repacked; only count its images."
     ),
     force: bool = typer.Option(False, "--force", help="Replace what is there."),
     keep: bool = typer.Option(False, "--keep", help="Keep the downloaded archives."),
@@ -122,11 +122,11 @@ def get_dataset(
 @verb(app, "verify", "secondsight data verify ./photos --decode")
 def verify_dataset(
     data: str = SPEC,
-    decode: bool = typer.Option(False, "--decode", help="Decode every image too."),
-    duplicates: bool = typer.Option(False, "--duplicates", help="Look for the same file under two names too."),
+    decode: bool = typer.Option(False, "--decode", help="Also decode every image."),
+    duplicates: bool = typer.Option(False, "--duplicates", help="Also look for the same file under two names."),
     as_json: bool = AS_JSON,
 ) -> None:
-    """Look for what is wrong: counts, missing and broken files, labels, splits. Ends with 1 when there is an error."""
+    """Check a dataset: counts, missing and broken files, labels, splits. The exit code is 1 if anything is wrong."""
     from secondsight.data.verification import verify
 
     report = verify(data, decode=decode, duplicates=duplicates)
@@ -230,7 +230,7 @@ def feature_cache(
     ),
     as_json: bool = AS_JSON,
 ) -> None:
-    """What the frozen-feature cache holds, and how to make room: --keep 10GB. What is removed is computed again."""
+    """Show what the feature cache holds; --keep 10GB makes room. What is removed is computed again when needed."""
     from secondsight.data.cache.feature_cache import FeatureCache, default_directory, size
 
     cache = FeatureCache(directory or default_directory())

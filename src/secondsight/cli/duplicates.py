@@ -1,4 +1,4 @@
-"""``secondsight duplicates``: pictures of an index that are the same, in three ways of being the same."""
+"""``secondsight duplicates``: groups of pictures in an index that are the same, in three senses."""
 
 from __future__ import annotations
 
@@ -23,17 +23,20 @@ def duplicates(
         None, help="bytes, picture or subject; may be repeated. Default: bytes and picture."
     ),
     subject: float = typer.Option(
-        None, min=-1.0, max=1.0, help="Cosine from which two pictures show one subject; default: the index's cut."
+        None,
+        min=-1.0,
+        max=1.0,
+        help="The cosine above which two pictures show the same subject; default: the index's cut.",
     ),
-    dismiss: str = typer.Option(None, help="Ids with commas between: these are no duplicates; remembered from now on."),
+    dismiss: str = typer.Option(None, help="Ids separated by commas that are not duplicates; this is remembered."),
     most: int = typer.Option(20, min=1, help="Groups of each kind to print; --json prints all."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of text."),
 ) -> None:
-    """Find pictures that are there more than once.
+    """Find pictures that an index holds more than once.
 
     [bold]secondsight duplicates photos.index[/] prints groups: the same bytes, then the same picture again (resized,
     re-encoded, mirrored, cropped). [bold]--tier subject[/] adds pictures that show the same thing.
-    [bold]secondsight duplicates photos.index --dismiss 17,23[/] says that these two are no duplicates.
+    [bold]secondsight duplicates photos.index --dismiss 17,23[/] records that these two are not duplicates.
     """
     from secondsight import index as room
 
@@ -44,7 +47,7 @@ def duplicates(
         for number in ids:
             found.item(number)
         found.dismiss(ids)
-        console.print(f"remembered: {', '.join(map(str, ids))} are no duplicates of each other")
+        console.print(f"remembered: {', '.join(map(str, ids))} are not duplicates of each other")
         return
     options.known("tier", tier or [], MEANING)
     groups = found.duplicates(tier or ["bytes", "picture"], subject=subject)

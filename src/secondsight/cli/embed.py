@@ -32,7 +32,7 @@ def embed(
     """Embed images: one unit vector each, in one file, with their paths beside it.
 
     [bold]secondsight embed runs/photos ./photos -o photos.vectors[/] writes vectors.npy, items.csv (path and label of
-    every row) and embedding.json (whose vectors these are). Stopped and started again, it goes on where it was.
+    every row) and embedding.json (which model made them). Stopped and started again, it continues.
 
     Several processes share the work and write the same: [bold]torchrun --nproc-per-node 2 -m secondsight embed …[/]
     """

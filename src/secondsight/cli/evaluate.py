@@ -37,9 +37,9 @@ def evaluate(
     ks: str = typer.Option("1,2,4,8", help="The K of Recall@K; for SOP: 1,10,100,1000."),
     metric: str = typer.Option("cosine", help="cosine, dot or euclidean."),
     nmi: bool = typer.Option(False, "--nmi", help="Also cluster the embeddings and compare with the classes; slow."),
-    bootstrap: int = typer.Option(1000, min=0, help="Resamples behind the intervals; 0 for none."),
-    resample: str = typer.Option("queries", help="What the intervals draw again: queries or classes."),
-    seed: int = typer.Option(0, min=0, help="Of the resampling and the clustering."),
+    bootstrap: int = typer.Option(1000, min=0, help="Bootstrap resamples for the intervals; 0 for no intervals."),
+    resample: str = typer.Option("queries", help="What the intervals resample: queries or classes."),
+    seed: int = typer.Option(0, min=0, help="Random seed for the resampling and the clustering."),
     weights: str = typer.Option("default", help="Of a backbone: a file, 'default', or 'random'."),
     transform: str = typer.Option(
         None, help="resize (to a square) or resize-crop (its centre); default: the model's own."
@@ -48,7 +48,7 @@ def evaluate(
     mirror: bool = typer.Option(
         None,
         "--mirror/--no-mirror",
-        help="Embed each image together with its mirror image, in twice the time; default: the model's own way.",
+        help="Embed each image together with its mirror image, in twice the time; default: as the model was saved.",
     ),
     batch_size: int = typer.Option(64, min=1, help="Images at once."),
     device: str = typer.Option(None, help="cpu, cuda …; default: cuda where there is one."),
@@ -57,17 +57,17 @@ def evaluate(
     strict: bool = typer.Option(False, "--strict", help="A file that cannot be read is an error."),
     missing: str = MISSING,
     out: Path = typer.Option(None, help="Where the report goes; default: runs/evaluate-MODEL-DATA."),
-    save: bool = typer.Option(False, "--save", help="Also keep embeddings.npy and labels.txt, to judge them again."),
+    save: bool = typer.Option(False, "--save", help="Also keep embeddings.npy and labels.txt, to evaluate them again."),
     rerank: list[str] = typer.Option(
-        None, help="Also say what re-ranking brings: alpha-qe, dba or k-reciprocal; may be repeated."
+        None, help="Also measure what re-ranking gains: alpha-qe, dba or k-reciprocal; may be repeated."
     ),
     as_json: bool = typer.Option(False, "--json", help="Print report.json instead of the table."),
 ) -> None:
-    """Judge an embedding by retrieval: every image asks for others of its class.
+    """Evaluate an embedding by retrieval: does each image find others of its class?
 
     [bold]secondsight evaluate runs/photos ./photos[/] embeds the images, prints Recall@K, MAP@R, R-precision and MRR
     with their intervals, and writes report.json and report.html (a page with curves, classes and pictures). Classes
-    that taught the model are left out, unless --split asks for them: then a warning stands beside the figures.
+    that taught the model are left out, unless --split asks for them; the figures then come with a warning.
 
     [bold]secondsight evaluate efficientnet-lite0 ./photos[/] shows what a published network does without any training.
     [bold]secondsight evaluate vectors.npy --labels labels.txt[/] needs no images.

@@ -14,19 +14,20 @@ def explain(
     a: Path = typer.Argument(help="One image."),
     b: Path = typer.Argument(help="The other image."),
     model: str = typer.Option(..., "--model", "-m", help="A saved model, a run, or the name of a backbone."),
-    out: Path = typer.Option(Path("why.html"), "--out", "-o", help="Where it is drawn: .png, or .html to move over."),
+    out: Path = typer.Option(Path("why.html"), "--out", "-o", help="The file to write: .png, or .html to explore."),
     kind: str = typer.Option(
-        None, help="Which map: share (what the similarity is made of), effect (what removal would take), 'left out'."
+        None,
+        help="Which map: share (what the similarity consists of), effect (what removing a place would do), 'left out'.",
     ),
     weights: str = typer.Option("default", help="Of a backbone: default, random, or a file."),
     device: str = typer.Option("cpu", help="Where the network runs."),
 ) -> None:
-    """Why two images match: which places of one speak for which places of the other, and which speak against.
+    """Show why two images match: which places of one match which places of the other, and which speak against it.
 
     [bold]secondsight explain a.jpg b.jpg --model runs/birds -o why.png[/]
 
     For every additive pooling (jcf, average, bp …) the links between places add up to the similarity; for the others
-    the map is an approximation, and says by how much it misses.
+    the map is an approximation, and its error is printed.
     """
     from secondsight import explain as explaining
     from secondsight import files

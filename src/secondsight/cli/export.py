@@ -24,11 +24,13 @@ def export(
     out: Path = typer.Option(None, "--out", "-o", help="The file; default: the model's name with .onnx, here."),
     int8: bool = typer.Option(False, "--int8", help="8-bit weights and activations, calibrated on --data."),
     half: bool = typer.Option(False, "--half", help="The backbone in half precision, for GPUs."),
-    data: str = typer.Option(None, help="Images to compare with torch on, and to calibrate 8 bits; labels: recall."),
+    data: str = typer.Option(
+        None, help="Images to check against torch and to calibrate 8 bits; with labels also for recall."
+    ),
     split: str = typer.Option("all", help="Which part of DATA: all, train, validation, test."),
     fixed_size: bool = typer.Option(False, help="Only images of the model's own size: a shorter graph."),
 ) -> None:
-    """Write a model as one ONNX file: pixels in, unit vectors out, nothing left to the user.
+    """Write a model as one ONNX file: pixels in, unit vectors out, with everything between inside.
 
     [bold]secondsight export runs/birds/best -o birds.onnx[/]
 
@@ -40,7 +42,7 @@ def export(
     [bold]python -c "from secondsight import inference; print(inference.load('birds.onnx').embed(['a.jpg']))"[/]
     """
     if int8 and half:
-        raise ConfigError("--int8 and --half are two ways of doing the same: choose one")
+        raise ConfigError("--int8 and --half exclude each other: choose one")
     from secondsight import files, load
     from secondsight.data import open as open_images
     from secondsight.export import export as write

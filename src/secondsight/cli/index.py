@@ -30,28 +30,26 @@ def index(
     backbone: str = typer.Option("efficientnet-lite0", help="Without a saved model: the published network."),
     weights: str = typer.Option("default", help="Of the network: a file, 'default', or 'random'."),
     size: int = typer.Option(None, min=16, help="Without a saved model: pixels a side."),
-    fit_images: int = typer.Option(1024, min=8, help="Pictures that the pooling is fitted to."),
+    fit_images: int = typer.Option(1024, min=8, help="How many pictures to fit the pooling to."),
     dtype: str = typer.Option("float16", help="How vectors are stored: float16 or float32."),
-    memory: str = typer.Option(
-        None, help="What a search may hold in memory, such as 4GB; default: half of what there is."
-    ),
+    memory: str = typer.Option(None, help="Memory for searching, such as 4GB; default: half of the machine's."),
     recall: float = typer.Option(
         None,
         min=0.0,
         max=1.0,
-        help="Share of the true nearest that a search must find on average, where it is not exact.",
+        help="Where search is approximate: the share of true neighbours to find on average.",
     ),
     structure: str = typer.Option(
         None, help="exact, ivf-sq8, bits, ivf-pq or hnsw; default: chosen by size and memory."
     ),
     parts: int = typer.Option(
-        None, min=1, help="Vectors a picture: its whole and its parts, so that small things in it are found; 8 is good."
+        None, min=1, help="Vectors per picture, the whole and its parts, to find small things in it; 8 is good."
     ),
     engine: str = typer.Option(None, help="milvus://HOST:PORT/COLLECTION: search there instead of in this process."),
     labels: bool = typer.Option(
         None,
         "--labels/--no-labels",
-        help="Whether a folder's subfolders are classes; default: if no picture is beside.",
+        help="Whether subfolders are classes; default: yes, unless pictures lie beside them.",
     ),
     device: str = typer.Option(None, help="cpu, cuda …; default: cuda where there is one."),
     runtime: str = typer.Option("auto", help=OPTION_HELP),
@@ -62,7 +60,7 @@ def index(
     [bold]secondsight index ./photos --model runs/birds/best -o birds.index[/] uses a model that you trained.
     [bold]secondsight index ./photos --parts 8[/] also finds small things in large pictures, and hits say where.
 
-    The index holds a copy of the model. Run the same command again after an interruption: it goes on from where it was;
+    The index holds a copy of the model. After an interruption, run the same command again and it continues;
     later, [bold]secondsight update[/] follows what changes on the disk.
     """
     console = terminal(highlight=False)
@@ -89,7 +87,7 @@ def index(
     if (target / FILE).exists():
         if model not in (None, "average"):
             raise ConfigError(
-                f"{target} is there and keeps its model; choose another place with -o, or leave out --model"
+                f"{target} exists already and keeps its model; choose another place with -o, or leave out --model"
             )
         console.print(f"{marked(target)} is there already: bringing it up to date with its own model")
         found = room.open(target, device=device)
@@ -144,7 +142,7 @@ def _count(data: list[str]) -> int:
 
 
 def report(console: Console, growth: Growth, index: Index) -> None:
-    """What was done, what was set aside, and what to do next."""
+    """What was done, what was left out, and what to do next."""
     from secondsight.data.loading.failures import MANY
 
     kept = index.parts

@@ -17,7 +17,7 @@ def info(
     path: Path = typer.Argument(help="An index, a saved model or a run directory."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
 ) -> None:
-    """Say what something on disk is: size, model, where it came from.
+    """Describe an index, a model or a run: size, model, where it came from.
 
     [bold]secondsight info photos.index[/]
     [bold]secondsight info runs/birds/best[/]

@@ -1,4 +1,4 @@
-"""``secondsight losses``: what an embedding can be taught with, and what each expects of a batch."""
+"""``secondsight losses``: the losses to train with, and what each expects of a batch."""
 
 from __future__ import annotations
 

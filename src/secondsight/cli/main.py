@@ -62,7 +62,7 @@ class Verbs(TyperGroup):
         try:
             return super().invoke(ctx)
         except EOFError as error:
-            raise DataError(f"a file ends too early ({error}); it was cut off, make or get it again") from error
+            raise DataError(f"a file ends too early ({error}); it was cut off: make it or download it again") from error
 
 
 app = typer.Typer(
@@ -72,8 +72,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Compact second-order image representations: train an embedding on your own images, judge it honestly, search "
-    "with it, and see why two images match.",
+    help="Search your pictures by picture, see exactly why two of them match, and train the model on your own classes.",
 )
 VERBS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
     "Your pictures": {

@@ -1,4 +1,4 @@
-"""What several verbs take, and how it is checked."""
+"""Options that several verbs share, and how they are checked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from secondsight.errors import ConfigError, UnknownName, first_line
 
 MISSING = typer.Option(
-    "error", "--missing", help="Where listed images are not there: error, or skip (set aside, and counted)."
+    "error", "--missing", help="If listed images are missing: error, or skip (leave them out and count them)."
 )
 
 
@@ -58,6 +58,6 @@ def place_among_processes() -> tuple[int, int]:
     for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_WORLD_SIZE", "1")):
         text = os.environ.get(name) or default
         if not text.isascii() or not text.isdigit() or len(text) > 9:
-            raise ConfigError(f"{name}={text!r} in the environment is no number; unset it, or start with torchrun")
+            raise ConfigError(f"{name}={text!r} in the environment is not a number; unset it, or start with torchrun")
         found.append(int(text))
     return found[0], found[1]

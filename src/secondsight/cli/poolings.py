@@ -21,23 +21,27 @@ def poolings(
     dim: int = typer.Option(512, min=1, help="Numbers per image."),
     locations: int = typer.Option(49, min=1, help="Local features per image: 49 = 7×7, 196 = 14×14."),
     compare: str = typer.Option(None, metavar="DATA", help="Train every pooling on these images and compare them."),
-    only: list[str] = typer.Option([], help="With --compare: a pooling to include; may be given often. Default: all."),
-    backbone: str = typer.Option("efficientnet-lite0", help="With --compare: whose frozen features."),
-    weights: str = typer.Option("default", help="With --compare: the backbone's: a file, 'default' or 'random'."),
-    epochs: int = typer.Option(3, min=1, help="With --compare: the budget of every pooling."),
-    seeds: int = typer.Option(1, min=1, help="With --compare: runs of every pooling."),
+    only: list[str] = typer.Option([], help="With --compare: a pooling to include; may be repeated. Default: all."),
+    backbone: str = typer.Option(
+        "efficientnet-lite0", help="With --compare: the network that gives the frozen features."
+    ),
+    weights: str = typer.Option(
+        "default", help="With --compare: the backbone's weights: a file, 'default' or 'random'."
+    ),
+    epochs: int = typer.Option(3, min=1, help="With --compare: epochs that every pooling gets."),
+    seeds: int = typer.Option(1, min=1, help="With --compare: runs per pooling."),
     out: Path = typer.Option(Path("runs/poolings"), help="With --compare: where results and models go."),
 ) -> None:
     """List the poolings: parameters, output size and GFLOPs per image. Or [bold]--compare[/] them on your images.
 
     A name carries its numbers: [bold]jcf-32-8[/] is JCF with 32 codewords that share 8 projectors; any others work too.
     Parameters and GFLOPs include the reduction of the channels and the projection to [bold]--dim[/]; the defaults are
-    those of the paper's ablation table (ResNet-50). [bold]ista[/] is our reading of an abstract: more of its paper
-    could not be had.
+    those of the paper's ablation table (ResNet-50). [bold]ista[/] is our reading of an abstract: the full
+    paper was not available.
 
     [bold]secondsight poolings --compare ./photos[/] is the table [bold]poolings[/] of [bold]secondsight reproduce[/] on
-    your images: every pooling learns on the same frozen features with the same budget and is judged on other classes.
-    poolings.jsonl, compared.md and compared.svg are written to [bold]--out[/]; it goes on where it was stopped.
+    your images: every pooling learns on the same frozen features with the same budget and is evaluated on other
+    classes. It writes poolings.jsonl, compared.md and compared.svg to [bold]--out[/]; run again, it continues.
     """
     if compare is not None:
         model = {"backbone": backbone, "dim": dim} | ({} if Path(weights).is_file() else {"weights": weights})

@@ -18,14 +18,14 @@ def recipes(
 ) -> None:
     """List the shipped recipes; with a name, print one.
 
-    [bold]secondsight recipes photos > mine.toml[/] is how a recipe of one's own begins.
+    [bold]secondsight recipes photos > mine.toml[/] starts a recipe of your own.
     """
     if name is not None:
         file = shipped.find(name)
         try:
             text = file.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
-            raise ConfigError(f"{file}: not a recipe: it is no text in UTF-8; name another file") from error
+            raise ConfigError(f"{file}: not a recipe: it is not UTF-8 text; name another file") from error
         typer.echo(text, nl=False)
         return
     rows = [

@@ -28,28 +28,28 @@ if TYPE_CHECKING:
 
 def reproduce(
     name: str = typer.Argument(None, help="A shipped table, or a file of your own; without it, all are listed."),
-    data: str = typer.Option(None, help="The images, instead of where the table's recipe looks for them."),
+    data: str = typer.Option(None, help="The images, instead of the recipe's."),
     weights: list[str] = typer.Option(
-        [], metavar="[BACKBONE=]FILE", help="The backbone's weights; once for each where a table has several backbones."
+        [], metavar="[BACKBONE=]FILE", help="The backbone's weights; repeat it for a table with several backbones."
     ),
     seeds: str = typer.Option(None, metavar="0,1,2", help="Instead of the table's."),
     folds: str = typer.Option(None, metavar="0,1", help="Instead of the table's."),
-    rows: str = typer.Option("*", metavar="GLOB", help="Only rows with such a name, e.g. 'jcf-32*'."),
-    limit: int = typer.Option(None, min=1, help="Stop after so many runs."),
-    minutes: float = typer.Option(None, min=0, help="Stop after so many minutes, in the middle of a run if need be."),
+    rows: str = typer.Option("*", metavar="GLOB", help="Only rows whose name fits, e.g. 'jcf-32*'."),
+    limit: int = typer.Option(None, min=1, help="Stop after this many runs."),
+    minutes: float = typer.Option(None, min=0, help="Stop after this many minutes, in the middle of a run if need be."),
     out: Path = typer.Option(Path("results"), help="Where results are kept, one line a run."),
     work: Path = typer.Option(Path("runs/reproduce"), help="Where the runs themselves live."),
     keep_models: bool = typer.Option(False, "--keep-models", help="Keep the weights of finished runs."),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Say what would run, and how long that would take."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Print what would run and how long it would take."),
     page: Path = typer.Option(
         None, metavar="FILE", help="Run nothing; write the page of all tables (or of NAME) there."
     ),
 ) -> None:
-    """Make a table of results: every run that it consists of, and nothing twice.
+    """Make a table of results: do every run that is missing, and none twice.
 
     [bold]secondsight reproduce ablation --data CUB_200_2011[/] runs what is missing; [bold]secondsight reproduce[/]
     lists the tables and how much of each is done. Results are written run by run, and after Ctrl-C, a crash or a power
-    cut the same command goes on where it stood, inside a run too.
+    cut the same command continues where it stopped, even inside a run.
     """
     from secondsight import files
     from secondsight.reproduce import tables
@@ -101,7 +101,7 @@ def make(
     for run, reason in session.failed:
         say(f"failed: {run}: {reason}")
     if session.stopped:
-        say("stopped, and nothing is lost. Go on with:")
+        say("stopped, and nothing is lost. Continue with:")
         say(f"  secondsight {shlex.join(sys.argv[1:])}")
         if not over.is_set():
             raise typer.Exit(130)

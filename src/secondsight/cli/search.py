@@ -48,12 +48,12 @@ def search(
     queries: list[str] = typer.Argument(None, help="Pictures to look for, or ids of items: each gets its own answer."),
     k: int = typer.Option(10, "-k", min=1, max=1_000_000, help="Hits for each query."),
     where: list[str] = typer.Option(
-        None, help="Only items for which this holds: label=heron, year>=2010, path=2024/*; may be repeated."
+        None, help="Only items that satisfy this: label=heron, year>=2010, path=2024/*; may be repeated."
     ),
     like: list[str] = typer.Option(None, help="An example of what is wanted, a file or an id; may be repeated."),
     unlike: list[str] = typer.Option(None, help="An example of what is not wanted; may be repeated."),
     sheet: Path = typer.Option(None, help="Write a contact sheet (PNG) of queries and hits."),
-    exact: bool = typer.Option(False, "--exact", help="Compare with every vector, whatever engine there is."),
+    exact: bool = typer.Option(False, "--exact", help="Compare with every vector, whatever the engine."),
     rerank: str = typer.Option(
         None,
         help="A second look at the first answers: alpha-qe, k-reciprocal, or links (agreement in space: for the same "
@@ -63,23 +63,23 @@ def search(
         None, help="Only this part of the query pictures: left,top,right,bottom from 0 to 1, as in 0.2,0.1,0.6,0.7."
     ),
     why: Path = typer.Option(
-        None, help="Draw why the first hit matches: .png, or .html to move over; --why alone writes why.html."
+        None, help="Draw why the first hit matches: .png, or .html to explore; --why alone writes why.html."
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
     device: str = typer.Option("cpu", help="Where the model runs."),
     runtime: str = typer.Option("auto", help=OPTION_HELP),
-    model: Path = typer.Option(None, help="An exported file that embeds in the model's place: no torch."),
+    model: Path = typer.Option(None, help="An exported file to embed with instead of the model; needs no torch."),
 ) -> None:
     """Find the pictures of an index that are most like yours.
 
-    [bold]secondsight search photos.index a.jpg --sheet out.png[/] finds ten, and draws them.
-    [bold]secondsight search photos.index a.jpg b.jpg -k 20 --where label=heron[/] finds more, of some only.
+    [bold]secondsight search photos.index a.jpg --sheet out.png[/] finds ten and draws them.
+    [bold]secondsight search photos.index a.jpg b.jpg -k 20 --where label=heron[/] finds 20, of herons only.
     [bold]secondsight search photos.index a.jpg --box 0.2,0.1,0.6,0.7 --why[/] looks for a part, and draws the reason.
-    [bold]secondsight search photos.index --like 17 --like a.jpg --unlike b.jpg[/] gives one answer to several examples.
+    [bold]secondsight search photos.index --like 17 --like a.jpg --unlike b.jpg[/] combines examples into one query.
 
     An index made with [bold]--parts 8[/] also finds small things in large pictures, and says where they are.
     Scores are cosines: 1 is the same picture. The probability says what that means in this index (see
-    [bold]secondsight info[/]); what is below its cut is no match, and is shown dimmed.
+    [bold]secondsight info[/]); hits below its cut are no match, and are dimmed.
     """
     from secondsight import files
     from secondsight import index as room
@@ -94,7 +94,7 @@ def search(
 
         check_target(why)
     if bool(queries) == bool(like or unlike):
-        raise ConfigError("give pictures to look for, or examples with --like and --unlike: one of both")
+        raise ConfigError("give pictures to look for, or examples with --like and --unlike, but not both")
     if sheet is not None:
         if sheet.suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp"):
             raise ConfigError(f"--sheet {sheet}: a contact sheet is a picture; name it .png, .jpg or .webp")

@@ -14,15 +14,18 @@ from secondsight.terminal import marked
 
 
 def serve(
-    paths: list[Path] = typer.Argument(None, help="An index; several stand side by side on the page."),
-    port: int = typer.Option(8000, min=0, max=65_535, help="Where to listen; 0 takes a port that is free."),
-    host: str = typer.Option("127.0.0.1", help="The address to listen on; others than this machine's need a token."),
-    token: str = typer.Option(None, envvar="SECONDSIGHT_TOKEN", help="Only who has it may ask; 16 characters or more."),
+    paths: list[Path] = typer.Argument(None, help="An index; several are shown side by side."),
+    port: int = typer.Option(8000, min=0, max=65_535, help="The port to listen on; 0 picks a free one."),
+    host: str = typer.Option("127.0.0.1", help="The address to listen on; any but this machine's own needs a token."),
+    token: str = typer.Option(
+        None, envvar="SECONDSIGHT_TOKEN", help="Required of every client; 16 characters or more."
+    ),
     open_page: bool = typer.Option(False, "--open", help="Open the page in the browser."),
     device: str = typer.Option("cpu", help="Where the model runs."),
     runtime: str = typer.Option("auto", help=OPTION_HELP),
     model: Path = typer.Option(
-        None, help="An exported file (secondsight export) that embeds in the model's place: no torch, no explanations."
+        None,
+        help="An exported file (secondsight export) to embed with instead of the model: no torch, no explanations.",
     ),
 ) -> None:
     """Search a collection on a page: drop a photo, see the matches, click one, see why.
@@ -41,7 +44,7 @@ def serve(
         found = demo_index()
         if found is None:
             raise ConfigError(
-                "no index given, and there is no demo's collection here; make one: secondsight index ./photos, then "
+                "no index given, and no demo to show here; make one: secondsight index ./photos, then "
                 "secondsight serve photos.index"
             )
         paths = [found]

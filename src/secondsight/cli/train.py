@@ -34,17 +34,19 @@ def train(
     loss: str = typer.Option(None, help="Instead of the recipe's; see: secondsight losses."),
     override: list[str] = typer.Option([], "--set", metavar="KEY=VALUE", help="Change any key of the recipe."),
     out: Path = typer.Option(None, help="The run directory; default: runs/ and the name of the recipe."),
-    missing: str = typer.Option(None, "--missing", help="Where listed images are not there: error or skip."),
-    resume: bool = typer.Option(False, "--resume", help="Go on where the run stopped, exactly."),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Build everything, run two steps, say what it would take."),
+    missing: str = typer.Option(None, "--missing", help="If listed images are missing: error or skip."),
+    resume: bool = typer.Option(False, "--resume", help="Continue the run exactly where it stopped."),
+    dry_run: bool = typer.Option(
+        False, "--dry-run", help="Build everything, run two steps, and estimate time and memory."
+    ),
 ) -> None:
     """Train an embedding.
 
     [bold]secondsight train --data ./photos[/] needs no recipe: a folder with one subfolder per class is enough.
-    Part of the classes is held out to choose the best model by; it ends up in [bold]RUN/best[/]. Recipes with
+    Some classes are held out to choose the best model, which is kept in [bold]RUN/best[/]. Recipes with
     validation.share = 0 (those for CUB) learn from all classes, and RUN/best is the model after the last epoch.
-    Without a recipe and without --pooling, a look at some of the training classes says whether averaging or GeM suits
-    them better than JCF; then that is trained.
+    Without a recipe and without --pooling, a quick test on some training classes decides between JCF, averaging
+    and GeM.
 
     Several processes: [bold]torchrun --nproc-per-node 2 -m secondsight train …[/]
     """
@@ -62,7 +64,7 @@ def train(
         return
     console = terminal.console(stderr=True, highlight=False)
     if not result.complete:
-        console.print(f"interrupted and saved after step {result.step}. Go on with:")
+        console.print(f"interrupted and saved after step {result.step}. Continue with:")
         console.print(f"  secondsight train {terminal.marked(result.directory)} --resume", soft_wrap=True)
         raise typer.Exit(130)
     page = "report.json" if result.best is None else "report.html"
@@ -71,7 +73,7 @@ def train(
     best, report_path = terminal.marked(result.directory / "best"), terminal.marked(result.directory / page)
     console.print(f"model: {best}   report: {report_path}", soft_wrap=True)
     if result.best is None:
-        console.print(f"judge it on other classes: secondsight evaluate {best} DATA", soft_wrap=True)
+        console.print(f"evaluate it on other classes: secondsight evaluate {best} DATA", soft_wrap=True)
 
 
 def _recipe(

@@ -1,7 +1,7 @@
-"""The last net: every error becomes one sentence with a cause and a cure, and an exit code.
+"""What the command line does with an error: one sentence with a cause and a cure, and an exit code.
 
-2   a mistake that can be mended: in the command, the data, the machine
-70  a fault of ours; the traceback is in a file, for a report
+2   a mistake that the user can fix: in the command, the data, the machine
+70  a bug of ours; the traceback is in a file, for a report
 """
 
 from __future__ import annotations

@@ -14,19 +14,15 @@ from secondsight.terminal import console as terminal
 
 def update(
     path: Path = typer.Argument(help="An index."),
-    gone: bool = typer.Option(
-        False, "--gone", help="A folder that is not there any more means that its pictures are gone, too."
-    ),
-    compact: bool = typer.Option(
-        False, "--compact", help="Also rewrite the vectors without those of removed pictures."
-    ),
-    memory: str = typer.Option(None, help="Build what answers searches again, within this much memory: 4GB."),
-    recall: float = typer.Option(None, min=0.0, max=1.0, help="Build it again, and tune it to this recall."),
-    structure: str = typer.Option(None, help="Build it again: exact, ivf-sq8, bits, ivf-pq or hnsw."),
+    gone: bool = typer.Option(False, "--gone", help="If a folder is missing, its pictures are gone, too: remove them."),
+    compact: bool = typer.Option(False, "--compact", help="Also free the space of removed pictures."),
+    memory: str = typer.Option(None, help="Rebuild the search structure within this much memory: 4GB."),
+    recall: float = typer.Option(None, min=0.0, max=1.0, help="Rebuild it, tuned to this recall."),
+    structure: str = typer.Option(None, help="Rebuild it as: exact, ivf-sq8, bits, ivf-pq or hnsw."),
     engine: str = typer.Option(None, help="Move searches to milvus://HOST:PORT/COLLECTION, or back to faiss."),
     device: str = typer.Option("cpu", help="Where the model runs."),
     runtime: str = typer.Option("auto", help=OPTION_HELP),
-    model: Path = typer.Option(None, help="An exported file that embeds in the model's place: no torch."),
+    model: Path = typer.Option(None, help="An exported file to embed with instead of the model; needs no torch."),
 ) -> None:
     """Bring an index up to date with its folders.
 

@@ -1,4 +1,4 @@
-"""How a verb is added to the command line: its help begins with the line that one would copy."""
+"""How a verb is added to the command line: its help starts with an example to copy."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from secondsight.data.imageset import ImageSet
 from secondsight.data.readers.registry import DATASETS
-from secondsight.data.readers.spec import Missing, missing_part, open
+from secondsight.data.readers.spec import Missing, missing_part
+from secondsight.data.readers.spec import open as open_images
 from secondsight.errors import DataError, UnknownName
 
 
@@ -42,7 +43,7 @@ def splits(
     """
     if kind not in KINDS:
         raise UnknownName("split", kind, KINDS)
-    images = data if isinstance(data, ImageSet) else open(data, check=check, missing=missing)
+    images = data if isinstance(data, ImageSet) else open_images(data, check=check, missing=missing)
     if kind == "standard":
         return standard(images, min_images=min_images)
     return hold_out(images, share=share, fold=fold, seed=seed, min_images=min_images)

@@ -15,7 +15,8 @@ from secondsight.data.imageset import ImageSet
 from secondsight.data.loading.decode import formats as readable_formats
 from secondsight.data.loading.decode import open_regular
 from secondsight.data.readers.listing import missing
-from secondsight.data.readers.spec import open, resolve
+from secondsight.data.readers.spec import open as open_images
+from secondsight.data.readers.spec import resolve
 from secondsight.errors import DataError
 from secondsight.progress import track
 
@@ -70,7 +71,7 @@ def stats(spec: str | Path, *, split: str = "all", sample: int = 500, duplicates
     if sample < 0:
         raise DataError(f"the sample must be 0 (every file) or more, got {sample}")
     dataset, _ = resolve(spec)
-    images = open(spec, split=split, check=False)
+    images = open_images(spec, split=split, check=False)
     gone = set(missing(images.root, images.paths))
     here = [i for i in range(len(images)) if i not in gone]
     counts = images.counts if images.labels is not None else np.zeros(0, np.int64)

@@ -73,7 +73,7 @@ def folder(path: str, out: Path, *, epochs: int | None = None) -> Subject:
     images = data.open(path)
     name = Path(path.rstrip("/").rpartition(":")[2]).stem or "photos"
     if len(images) < LEAST:
-        raise DataError(f"{path}: too few pictures for a demo ({len(images)}); it takes {LEAST} or more")
+        raise DataError(f"{path}: too few pictures for a demo ({len(images)}); it needs {LEAST} or more")
     if images.labels is None or len(images.with_min_images(2).classes) < 6:
         return Subject(name, images, None, f"{len(images):,} pictures of {path}")
     words = [*_words(path, out), "validation.share=0.4", *_epochs(epochs)]
@@ -92,7 +92,7 @@ def _epochs(epochs: int | None) -> list[str]:
     return [] if epochs is None else [f"train.epochs={epochs}"]
 
 
-def judged(collection: Index, subject: Subject, *, title: str) -> Evaluation:
+def evaluate_collection(collection: Index, subject: Subject, *, title: str) -> Evaluation:
     """How good a collection's vectors are, by labels that it does not hold."""
     items = collection.items()
     number = {_resolved(subject.images.path(i)): i for i in range(len(subject.images))}

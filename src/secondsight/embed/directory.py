@@ -146,7 +146,7 @@ def _claim(folder: Path, identity: dict, *, write: bool) -> None:
         files.check_writable(folder)
         # Names with a dot in front are what a killed process was about to write; another process may have begun.
         if folder.is_dir() and any(not entry.name.startswith((".", BLOCKS)) for entry in folder.iterdir()):
-            raise ConfigError(f"{folder} holds something else than embeddings; choose an empty place")
+            raise ConfigError(f"{folder} holds something other than embeddings; choose an empty folder")
         files.write_text(folder / FACTS, json.dumps(identity, indent=1) + "\n")
 
 

@@ -47,7 +47,7 @@ def pictures(
     """
     transform = own_transform(model) if transform is None else transform
     if not transform.deterministic:
-        raise ConfigError(f"embedding needs a transform without chance, not {transform.key}: 'resize' or 'resize-crop'")
+        raise ConfigError(f"embedding needs a deterministic transform, not {transform.key}: 'resize' or 'resize-crop'")
     return Inputs((Pictures(images, transform),), run or model)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
@@ -17,8 +17,8 @@ from secondsight.model import Embedder
 if TYPE_CHECKING:
     from PIL import Image
 
-    Picture = str | Path | bytes | np.ndarray | Image.Image
-    """A file, its content, pixels (H, W, 3) uint8, or a picture of Pillow's."""
+Picture: TypeAlias = "str | Path | bytes | np.ndarray | Image.Image"
+"""A file, its content, pixels (H, W, 3) uint8, or a picture of Pillow's."""
 
 
 def encode(

@@ -152,7 +152,7 @@ def stream(
         raise ConfigError(f"batch_size and block must be at least 1, got {batch_size} and {block}")
     step = -(-block // batch_size) * batch_size
     mine = [b for b in range(rank, block_count(len(inputs), step, batch_size), world_size) if b not in done]
-    plan = _Blocks(len(inputs), batch_size, step, mine)
+    plan = _BlockBatches(len(inputs), batch_size, step, mine)
     cuda = torch.device(device).type == "cuda"
     loaders = [
         BatchLoader(source, batches=plan.copy(), workers=workers, strict=strict, pin_memory=cuda)
@@ -243,7 +243,7 @@ class _Listed(BatchSampler):
         return {"kind": "Listed", "batches": len(self.batches)}
 
 
-class _Blocks(_Listed):
+class _BlockBatches(_Listed):
     """The batches of some blocks."""
 
     def __init__(self, images: int, batch_size: int, block: int, numbers: list[int]):
@@ -251,8 +251,8 @@ class _Blocks(_Listed):
         starts = (s for n in numbers for s in range(n * block, min(images, (n + 1) * block), batch_size))
         super().__init__([np.arange(s, min(images, s + batch_size)) for s in starts])
 
-    def copy(self) -> _Blocks:
-        return _Blocks(*self.arguments)
+    def copy(self) -> _BlockBatches:
+        return _BlockBatches(*self.arguments)
 
 
 def _common(batches: tuple[Batch, ...]) -> tuple[tuple[Tensor, ...], Tensor]:

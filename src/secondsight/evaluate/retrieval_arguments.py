@@ -1,4 +1,4 @@
-"""What ``retrieval`` is given, made uniform or refused with a sentence that says what is wrong."""
+"""The arguments of ``retrieval``, made uniform, or refused with a sentence that says what is wrong."""
 
 from __future__ import annotations
 

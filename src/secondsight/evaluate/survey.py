@@ -1,7 +1,7 @@
-"""A second look at the similarities, for the eye: how positives and negatives are spread, and what comes first.
+"""What the report page draws: how similar positives and negatives are, and the nearest items of each query.
 
 The figures of a report need counts only; a page also wants to show the pairs. Up to ``PAIRS`` pairs all queries are
-looked at, above that as many queries as fit, drawn at random, each against the whole gallery, block by block.
+used, above that as many queries as fit, drawn at random, each against the whole gallery, block by block.
 """
 
 from __future__ import annotations

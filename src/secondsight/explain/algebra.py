@@ -21,13 +21,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-Parts = Sequence[tuple[int, float]]
+UnitParts = Sequence[tuple[int, float]]
 """Sizes of the parts that are normalised apart, and the length each is given; () for the whole."""
 
 TINY = 1e-12
 
 
-def unit_scale(z: Float[Tensor, "*b d"], parts: Parts = ()) -> Float[Tensor, "*b d"]:
+def unit_scale(z: Float[Tensor, "*b d"], parts: UnitParts = ()) -> Float[Tensor, "*b d"]:
     """g with g ∘ z = the model's unit vector: ``Embedder.normalise`` as one factor a number. Zeros stay zeros."""
     sizes, lengths = zip(*parts, strict=True) if parts else ((z.shape[-1],), (1.0,))
     pieces = z.split(list(sizes), dim=-1)
@@ -46,7 +46,7 @@ def links(p_a: Float[Tensor, "a d"], p_b: Float[Tensor, "b d"]) -> Float[Tensor,
 
 
 def effects(
-    p: Float[Tensor, "l d"], own: Float[Tensor, " d"], other: Float[Tensor, " d"], parts: Parts = ()
+    p: Float[Tensor, "l d"], own: Float[Tensor, " d"], other: Float[Tensor, " d"], parts: UnitParts = ()
 ) -> Float[Tensor, " l"]:
     """What the similarity loses without each place, to first order; sums to zero.
 
@@ -59,7 +59,7 @@ def effects(
     return p @ slope(own, other, parts)
 
 
-def slope(own: Float[Tensor, " d"], other: Float[Tensor, " d"], parts: Parts = ()) -> Float[Tensor, " d"]:
+def slope(own: Float[Tensor, " d"], other: Float[Tensor, " d"], parts: UnitParts = ()) -> Float[Tensor, " d"]:
     """The gradient of the cosine at ``own``: ``other`` without what points along ``own``, which changes lengths only.
 
     With parts that are normalised apart, each part's own direction is taken out.

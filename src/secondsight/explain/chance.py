@@ -51,7 +51,7 @@ def beyond_chance(why: Explanation, others: Sequence[Places], *, quantile: float
     if why.links is None:
         raise ConfigError("an approximated explanation has no links that could be compared with those of others")
     if not others:
-        raise ConfigError("give places of some pictures that do not match: what is rare is known from others only")
+        raise ConfigError("give places of some pictures that do not match: only other pictures show what is rare")
     if not 0 < quantile < 1:
         raise ConfigError(f"a quantile lies between 0 and 1, got {quantile}")
     model = why.places_a.model

@@ -85,7 +85,7 @@ def codewords(
         device: Where the network runs.
     """
     if not getattr(model.pooling, "codebooks", None):
-        raise ConfigError(f"{model.config.pooling} has no codewords to show; jcf-32-8 and its like have")
+        raise ConfigError(f"{model.config.pooling} has no codewords to show; poolings such as jcf-32-8 have them")
     if len(images) == 0:
         raise DataError(f"{images.root}: no images to look at")
     chosen = np.sort(np.random.default_rng(seed).permutation(len(images))[:sample])

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from secondsight import files
+from secondsight.embed.queries import Picture
 from secondsight.errors import ConfigError, UnknownName
 from secondsight.explain import algebra, removal
-from secondsight.explain.places import Picture, Places, places
+from secondsight.explain.places import Places, places
 from secondsight.model import Embedder
 
 KINDS = ("share", "effect", "left out")
@@ -127,7 +128,7 @@ class Explanation:
         said = [f"Similarity {self.similarity:.3f} = {positive:.3f} for the match − {negative:.3f} against it."]
         if not self.exact:
             said.append(
-                f"An approximation ({self.method}): the pooling is no sum over places. "
+                f"An approximation ({self.method}): the pooling is not a sum over places. "
                 f"The map misses the similarity by {abs(self.error):.3f}."
             )
             if self.misses:

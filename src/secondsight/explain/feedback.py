@@ -58,7 +58,9 @@ def weighed(places: Places, *, codewords: np.ndarray | None = None, where: np.nd
     weights = torch.ones(len(places), dtype=torch.float64)
     if codewords is not None:
         if places.assignment is None:
-            raise ConfigError(f"{places.name}: the model has no codewords to weigh; jcf-32-8 and its like have")
+            raise ConfigError(
+                f"{places.name}: the model has no codewords to weigh; poolings such as jcf-32-8 have them"
+            )
         if codewords.shape != (places.assignment.shape[1],):
             raise ShapeError(f"the model has {places.assignment.shape[1]} codewords, got weights {codewords.shape}")
         weights = weights * (places.assignment @ torch.from_numpy(codewords.astype(np.float64)))

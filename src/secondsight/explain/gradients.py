@@ -1,4 +1,4 @@
-"""Poolings that are no sum over places: integrated gradients of the dot product, an approximation.
+"""Poolings that are not a sum over places: integrated gradients of the dot product, an approximation.
 
 Sundararajan, Taly, Yan, "Axiomatic attribution for deep networks", ICML 2017. With the length of z_a and the other
 image's unit vector held fixed, along the straight line from no features to the image's (after the reduction),
@@ -57,7 +57,7 @@ def pair(a: Places, b: Places, *, steps: int = STEPS) -> Explanation:
 
 def integrated(places: Places, direction: Float[Tensor, " d"], *, steps: int = STEPS) -> np.ndarray:
     """(h, w): what each place adds to ⟨u, direction⟩, by integrated gradients over its reduced features."""
-    captum = require("captum.attr", extra="explain", purpose="explaining a pooling that is no sum over places")
+    captum = require("captum.attr", extra="explain", purpose="explaining a pooling that is not a sum over places")
     model, grid = places.model, places.grid
     with torch.no_grad():
         x = model.reduced(places.features)  # (V, L, d)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,15 +15,13 @@ from PIL import Image
 from torch import Tensor
 
 from secondsight.data.loading.transforms import Transform
+from secondsight.embed.queries import Picture
 from secondsight.embed.queries import pixels as pixels_of
 from secondsight.errors import DataError, ShapeError
 from secondsight.explain import algebra, geometry, parts, region
 from secondsight.explain.geometry import Box, Frame
 from secondsight.model import VIEWS, Embedder, mean
 from secondsight.model.views import turned_back, view_masks
-
-Picture: TypeAlias = "str | Path | bytes | np.ndarray | Image.Image"
-"""A file, its content, an (H, W, 3) uint8 array or a PIL image."""
 
 
 @dataclass(eq=False)

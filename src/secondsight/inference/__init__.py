@@ -1,4 +1,4 @@
-"""Embeddings where they are used: from an exported file without torch, and by the fastest runtime of a machine.
+"""Running a finished model: an exported file without torch, or the fastest runtime of a machine.
 
     model = inference.load("model.onnx")                 # numpy, Pillow and onnxruntime; nothing else
     vectors = model.embed(["a.jpg", "b.png"])            # (2, D), unit length

@@ -1,4 +1,4 @@
-"""Matrix decompositions that ONNX has no word for, written in its words.
+"""Matrix decompositions that ONNX does not have, written with the operators that it has.
 
 Symmetric eigenproblems by Jacobi's method (see ``jacobi``); Cholesky factors and triangular systems column by column.
 Poolings need the latter of parameters alone, so that exporting computes them once and for all.

@@ -20,7 +20,7 @@ PRECISIONS = ("float32", "float16", "int8")
 
 
 @dataclass(frozen=True)
-class Picture:
+class SquareTransform:
     """How a picture becomes S×S pixels: the model's own transform, in numbers."""
 
     name: str  # "resize": both sides to `size`; "resize-crop": the shorter side to `resize`, then the centre
@@ -35,7 +35,7 @@ class Description:
 
     fingerprint: str  # of the model that was exported; vectors of another one are not comparable
     dim: int
-    picture: Picture
+    picture: SquareTransform
     precision: str = "float32"
     multiple: int = 0  # height and width may be any multiple of this; 0: only `picture.size`
     backbone: str = ""
@@ -62,7 +62,7 @@ class Description:
                     f"{file} has format {found!r}, this version of secondsight reads {FORMAT}: export the model again, "
                     f"or install the version that wrote it ({content.get('version') or 'unknown'})"
                 )
-            return cls(**{**content, "picture": Picture(**content["picture"])})
+            return cls(**{**content, "picture": SquareTransform(**content["picture"])})
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, WeightsError):
                 raise

@@ -20,7 +20,7 @@ from secondsight.data.loading import transforms
 from secondsight.data.loading.transforms import Resize, ResizeCrop, Transform
 from secondsight.errors import ConfigError, RunError
 from secondsight.extras import require
-from secondsight.inference.description import KEY, Description, Picture
+from secondsight.inference.description import KEY, Description, SquareTransform
 from secondsight.inference.exported import Exported
 from secondsight.inference.graph import MULTIPLE, Pixels, graph
 from secondsight.model import Embedder
@@ -50,7 +50,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Report:
+class ExportReport:
     """What was written, and how well it agrees."""
 
     path: Path
@@ -71,7 +71,7 @@ def write(
     pictures: Sequence[np.ndarray] = (),
     fixed_size: bool = False,
     half: bool = False,
-) -> Report:
+) -> ExportReport:
     """Write ``model`` as one ONNX file: uint8 RGB (B, 3, S, S) in, unit vectors (B, D) in float32 out.
 
     Args:
@@ -102,7 +102,7 @@ def write(
         save(proto, temporary)
         checks = compared(model, Exported(temporary), pictures)
         _refuse_unlike(checks, model, HALF if half else AGREE)
-    return Report(Path(path), Path(path).stat().st_size, description, checks)
+    return ExportReport(Path(path), Path(path).stat().st_size, description, checks)
 
 
 def _traced(model: Embedder, multiple: int, half: bool) -> tuple[Any, int]:
@@ -163,12 +163,12 @@ def _refuse_unlike(checks: Iterable[Check], model: Embedder, least: float) -> No
     )
 
 
-def picture_of(transform: Transform) -> Picture:
+def picture_of(transform: Transform) -> SquareTransform:
     """A transform in numbers, as a file's description holds it."""
     if isinstance(transform, Resize):
-        return Picture("resize", transform.size, transform.size, transform.interpolation)
+        return SquareTransform("resize", transform.size, transform.size, transform.interpolation)
     if isinstance(transform, ResizeCrop):
-        return Picture("resize-crop", transform.size, transform.shorter, transform.interpolation)
+        return SquareTransform("resize-crop", transform.size, transform.shorter, transform.interpolation)
     raise ConfigError(f"a file cannot describe the transform {transform.key}: only resize and resize-crop")
 
 

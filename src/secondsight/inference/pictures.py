@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image, ImageChops, ImageOps
 
 from secondsight.errors import DataError
-from secondsight.inference.description import Picture
+from secondsight.inference.description import SquareTransform
 
 Source: TypeAlias = "str | Path | bytes | Image.Image | np.ndarray"
 
@@ -26,14 +26,14 @@ HEADROOM = 1.25
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "AVIF", "ICO")
 
 
-def pixels(source: Source, picture: Picture) -> np.ndarray:
+def pixels(source: Source, picture: SquareTransform) -> np.ndarray:
     """A file, its bytes, an image or an (H, W, 3) uint8 array, as (3, S, S) uint8."""
     image = opened(source, least=round(HEADROOM * picture.resize))
     square = squared(image, picture)
     return np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
 
 
-def squared(image: Image.Image, picture: Picture) -> Image.Image:
+def squared(image: Image.Image, picture: SquareTransform) -> Image.Image:
     """An RGB image by the model's transform."""
     how = Image.Resampling[picture.interpolation.upper()]
     if picture.name == "resize":
@@ -42,7 +42,7 @@ def squared(image: Image.Image, picture: Picture) -> Image.Image:
     return _resized(image, wide, high, how).crop((left, top, left + picture.size, top + picture.size))
 
 
-def seen(picture: Picture, height: int, width: int) -> tuple[float, float, float, float]:
+def seen(picture: SquareTransform, height: int, width: int) -> tuple[float, float, float, float]:
     """The part of a picture that the model sees: left, top, right, bottom, as fractions of its sides."""
     if picture.name == "resize":
         return 0.0, 0.0, 1.0, 1.0
@@ -50,7 +50,7 @@ def seen(picture: Picture, height: int, width: int) -> tuple[float, float, float
     return left / wide, top / high, (left + picture.size) / wide, (top + picture.size) / high
 
 
-def _sides(picture: Picture, height: int, width: int) -> tuple[int, int, int, int]:
+def _sides(picture: SquareTransform, height: int, width: int) -> tuple[int, int, int, int]:
     """Height and width after resizing, and where the crop begins, from the top and from the left."""
     # Rounding as in data.loading.transforms: the longer side down, the crop's corner to the nearest.
     wide = picture.resize if width <= height else int(picture.resize * width / height)

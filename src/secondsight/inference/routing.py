@@ -1,4 +1,4 @@
-"""JCF with a sparse assignment in ONNX's words: every location is multiplied with its own codewords' projectors alone.
+"""JCF with a sparse assignment in ONNX: every location is multiplied with its own codewords' projectors only.
 
 For each codeword j the entries (location, slot) that chose it are picked, h · x of their locations is multiplied with
 [U_j V_j], and the products are added to their locations' rows:

@@ -1,4 +1,4 @@
-"""A model by the fastest means at hand: one small interface, ``uint8 (B, 3, S, S) → (B, D)``, behind four names.
+"""The runtimes that can run a model, ``uint8 (B, 3, S, S) → (B, D)``, by name.
 
     torch        the model as it is
     compile      torch.compile: minutes of compiling, then often faster; worth it on GPUs and for long runs
@@ -6,7 +6,7 @@
     onnx-int8    onnxruntime with 8-bit numbers: ``secondsight export MODEL --int8 --data IMAGES`` makes the file first
     auto         the faster of torch and onnx, measured on this machine once and remembered
 
-All but ``onnx-int8`` agree to rounding; its vectors are others, and belong in an index of their own.
+All but ``onnx-int8`` agree to rounding; its vectors differ, and belong in an index of their own.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class HDC(Loss):
         if not fractions or not all(0 < fraction <= 1 for fraction in fractions):
             raise ConfigError(f"hdc: fractions must be one or more numbers in (0, 1], got {fractions}")
         if sizes is not None and len(sizes) != len(fractions):
-            raise ConfigError(f"hdc: {len(sizes)} sizes for {len(fractions)} fractions; each head needs one of both")
+            raise ConfigError(f"hdc: {len(sizes)} sizes for {len(fractions)} fractions; each head needs one of each")
         self.fractions = tuple(fractions)
         self.sizes = cut(self.name, dim, sizes, (1,) * len(fractions))
         self.margin, self.form = margin, form

@@ -70,11 +70,11 @@ def load(directory: str | Path, *, device: str | torch.device = "cpu") -> Embedd
     _check_dtypes(model, weights, path)
     model.load_state_dict(weights)
     if stored is None and legacy is None:
-        raise WeightsError(f"{path} has lost its fingerprint: copy the model again, or train it anew")
+        raise WeightsError(f"{path} has lost its fingerprint: copy the model again, or train it again")
     if stored is not None and stored != (model.fingerprint() if legacy is None else digest(legacy, model.state_dict())):
         raise WeightsError(
             f"{folder}: its configuration or its weights are not those that were saved (the fingerprint differs): copy "
-            "the model again, or train it anew"
+            "the model again, or train it again"
         )
     model.origin = origin.read(folder / ORIGIN)
     if (folder / calibration.FILE).is_file():

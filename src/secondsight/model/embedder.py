@@ -99,7 +99,7 @@ class Embedder(nn.Module):
         return self._kept(self.pooling(self.reduced(features), mask, grid=grid))
 
     def ended(self, sums: Float[Tensor, "b ..."]) -> Float[Tensor, "b out"]:
-        """From ``pooling.sums`` on, where the pooling has them."""
+        """From ``pooling.kept_sums`` on, where the pooling has them."""
         return self._kept(self.pooling.ended(sums))
 
     def _kept(self, z: Float[Tensor, "b all"]) -> Float[Tensor, "b out"]:

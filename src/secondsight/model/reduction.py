@@ -1,4 +1,4 @@
-"""Backbone features made ready for pooling: fewer channels, and a say in how loud each location is."""
+"""Backbone features made ready for pooling: fewer channels, and a chosen weight for the norm of each location."""
 
 from __future__ import annotations
 

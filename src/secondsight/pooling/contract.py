@@ -93,7 +93,7 @@ class Pooling(nn.Module):
         """
         raise ConfigError(
             f"{type(self).__name__} is not a sum over locations, so it has no local contributions; "
-            "the additive poolings (average, bp, jcf, cbp, fbn …) have"
+            "the additive poolings (average, bp, jcf, cbp, fbn …) have them"
         )
 
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:

@@ -69,9 +69,7 @@ def usable(found: Tensor | None) -> Tensor:
     if found is None or len(found) == 0:
         raise DataError("no local features to fit from: the stream is empty")
     if not torch.isfinite(found).all():
-        raise DataError(
-            "the local features to fit from hold NaN or infinite values; look for the image that makes them"
-        )
+        raise DataError("the local features to fit from hold NaN or infinite values; find the image that causes them")
     return found
 
 

@@ -81,7 +81,7 @@ def build(
     if cls in (Average, Max, GeM) and out_dim is not None and options.keys() & {"power", "whiten"}:
         return _ended(name, in_dim, out_dim, **options)
     if out_dim is None and cls.takes_out_dim:
-        raise ConfigError(f"{name} makes as many numbers as it is asked for: say out_dim")
+        raise ConfigError(f"{name} has no size of its own: give out_dim")
     size = {"out_dim": out_dim} if cls.takes_out_dim else {}
     try:
         pooling = cls.from_name(name, in_dim=in_dim, **size, **options)

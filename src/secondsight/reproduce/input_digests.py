@@ -1,4 +1,4 @@
-"""What a run was given: short digests by which two runs can be told to have had the same images and weights."""
+"""Digests of a run's inputs: they tell whether two runs had the same images and weights."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def _all(path: Path) -> Iterator[Line]:
                     raise ValueError("it is not what was written")
                 yield Line(**content)
             except (ValueError, TypeError, AttributeError) as error:
-                raise ConfigError(f"{path}, line {number} is not a result: {error}; take the line away") from error
+                raise ConfigError(f"{path}, line {number} is not a result: {error}; delete the line") from error
 
 
 def add(path: Path, line: Line) -> None:

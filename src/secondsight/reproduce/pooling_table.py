@@ -1,4 +1,4 @@
-"""The shipped table ``poolings`` with a choice of poolings, and with a budget of one's own."""
+"""The shipped table ``poolings`` with chosen poolings, and with its own budget."""
 
 from __future__ import annotations
 

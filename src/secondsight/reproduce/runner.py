@@ -183,7 +183,7 @@ def _make_ready(where: Path, recipe: Recipe, say: Callable[[str], None]) -> bool
     except ConfigError as error:  # of a version that had other keys
         differing = [str(error)]
     if differing:
-        say(f"{where} holds a run of another recipe ({', '.join(differing)}): starting it anew")
+        say(f"{where} holds a run of another recipe ({', '.join(differing)}): starting it again from the beginning")
         shutil.rmtree(where)
         return False
     return True

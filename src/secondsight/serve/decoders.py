@@ -19,7 +19,7 @@ import numpy as np
 import secondsight
 from secondsight.data.loading.decode import DecodeError, ReadError
 from secondsight.serve import messages
-from secondsight.serve.limits import Limits
+from secondsight.serve.request_limits import Limits
 
 
 class Decoder:
@@ -96,7 +96,7 @@ class Decoders:
         found, content = self._asked(header, source, name)
         height, width, three = (int(n) for n in found["shape"])
         if height < 1 or width < 1 or three != 3 or len(content) != 3 * height * width:
-            raise DecodeError(name, "the decoder gave something that is no picture")
+            raise DecodeError(name, "the decoder returned something that is not a picture")
         return np.frombuffer(content, np.uint8).reshape(height, width, 3).copy()
 
     def _asked(self, header: dict[str, Any], content: bytes, name: str) -> tuple[dict[str, Any], bytes]:

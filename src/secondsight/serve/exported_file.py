@@ -7,11 +7,11 @@ import numpy as np
 from secondsight.explain.geometry import Frame
 from secondsight.inference.exported import Exported
 from secondsight.inference.pictures import HEADROOM, seen
-from secondsight.serve.network import Network
+from secondsight.serve.network import NetworkQueue
 from secondsight.serve.shelf import Seen
 
 
-class ExportedFile(Network):
+class ExportedFile(NetworkQueue):
     def __init__(self, exported: Exported, *, batch: int):
         picture = exported.description.picture
         self.exported, self.size = exported, picture.size

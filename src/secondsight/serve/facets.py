@@ -34,13 +34,13 @@ def facets(index: Index) -> dict[str, Any]:
                 {
                     "name": plain(name),
                     "kind": "number" if numbers else "text",
-                    "values": [] if len(values) > VALUES else [_shown(value) for value in values],
-                    "ends": [_shown(end) for end in ends] if numbers else None,
+                    "values": [] if len(values) > VALUES else [_for_json(value) for value in values],
+                    "ends": [_for_json(end) for end in ends] if numbers else None,
                 }
             )
-    shown = [{"label": plain(str(restored(label))), "count": count} for label, count in labels]
-    return {"labels": shown, "columns": columns}
+    counted = [{"label": plain(str(restored(label))), "count": count} for label, count in labels]
+    return {"labels": counted, "columns": columns}
 
 
-def _shown(value: Any) -> Any:
+def _for_json(value: Any) -> Any:
     return plain(str(restored(value))) if isinstance(value, (str, bytes)) else value

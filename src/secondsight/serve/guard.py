@@ -15,7 +15,7 @@ from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
-from secondsight.serve.limits import Limits
+from secondsight.serve.request_limits import Limits
 
 if TYPE_CHECKING:
     from secondsight.serve.decoders import Decoders

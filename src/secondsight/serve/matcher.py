@@ -43,12 +43,12 @@ class Question:
 
 
 class Matcher:
-    """The index behind a queue. ``shown(hits)`` makes of each row of hits what is answered."""
+    """The index behind a queue. ``answers(hits)`` makes an answer of each row of hits."""
 
     def __init__(
-        self, index: Index, shown: Callable[[Hits], list[dict[str, Any]]], missing: Callable[[int], Exception]
+        self, index: Index, answers: Callable[[Hits], list[dict[str, Any]]], missing: Callable[[int], Exception]
     ):
-        self.index, self.shown, self.missing = index, shown, missing
+        self.index, self.answers, self.missing = index, answers, missing
         self._waiting: queue.SimpleQueue[Question | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="matching", daemon=True)
         self._thread.start()
@@ -80,7 +80,7 @@ class Matcher:
             answers: list[dict[str, Any] | Exception] = [self.missing(q.id or 0) for q in questions]
             if known.any():
                 out = [q.out for q, here in zip(questions, known, strict=True) if here]
-                rows = self.shown(self.index.searcher.search(vectors[known], k, leave_out=out, named=False))
+                rows = self.answers(self.index.searcher.search(vectors[known], k, leave_out=out, named=False))
                 for place, row in zip(np.flatnonzero(known), rows, strict=True):
                     answers[place] = row
             return answers

@@ -23,7 +23,7 @@ class _Job:
     future: Future[Seen]
 
 
-class Network:
+class NetworkQueue:
     """The model behind a queue. Nobody waits for a batch to fill: it is what came while the last one was computed.
 
     ``OwnModel`` and ``ExportedFile`` say what runs.

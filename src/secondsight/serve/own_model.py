@@ -11,11 +11,11 @@ from torch import Tensor
 from secondsight.explain import geometry
 from secondsight.model import VIEWS, Embedder, mean
 from secondsight.serve.kept import Kept
-from secondsight.serve.network import Network
+from secondsight.serve.network import NetworkQueue
 from secondsight.serve.shelf import Seen
 
 
-class OwnModel(Network):
+class OwnModel(NetworkQueue):
     """``runtime`` embeds in the model's place; features are then computed for those pictures that are asked about."""
 
     def __init__(

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from secondsight.errors import ConfigError
 from secondsight.explain.geometry import Box, checked_box
 from secondsight.index.filters import Not, Where, parsed
-from secondsight.serve.limits import Limits
+from secondsight.serve.request_limits import Limits
 
 Which = Annotated[int, Query(ge=0, le=99, description="Which of the collections that are served.")]
 Id = Annotated[int, Field(ge=0, le=2**63 - 1)]
@@ -35,11 +35,11 @@ Conditions = Annotated[
 ]
 
 
-class Strict(BaseModel):
+class StrictRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-class Picture(Strict):
+class KnownPicture(StrictRequest):
     """A picture that the server knows: an item, or an upload that it still keeps; and perhaps a part of it."""
 
     id: Id | None = Field(default=None, description="An item of the collection.")
@@ -49,47 +49,47 @@ class Picture(Strict):
     box: Sides | None = None
 
 
-class SearchRequest(Strict):
+class SearchRequest(StrictRequest):
     """What to look for: exactly one of id, query or vector, and examples for and against; or examples alone."""
 
     id: Id | None = Field(default=None, description="An item of the collection.")
     query: str | None = Field(default=None, max_length=64, description="The name of an earlier upload.")
     vector: list[float] | None = Field(default=None, max_length=65_536, description="A vector of this index's model.")
     box: Sides | None = None
-    like: list[Id | Picture] = Field(
+    like: list[Id | KnownPicture] = Field(
         default=[], max_length=100, description="More like these: ids, or parts of pictures."
     )
-    unlike: list[Id | Picture] = Field(default=[], max_length=100, description="Less like these.")
+    unlike: list[Id | KnownPicture] = Field(default=[], max_length=100, description="Less like these.")
     where: Conditions | None = None
     k: int = Field(default=20, ge=1, le=Limits.hits, description="How many hits.")
     collection: int = Field(default=0, ge=0, le=99, description="Which of the collections that are served.")
 
 
-class ExplainRequest(Strict):
+class ExplainRequest(StrictRequest):
     """Why two pictures match."""
 
-    a: Picture
-    b: Picture
+    a: KnownPicture
+    b: KnownPicture
     most: int = Field(default=200, ge=0, le=10_000, description="How many of the strongest links.")
     collection: int = Field(default=0, ge=0, le=99)
 
 
-class PartsRequest(Strict):
+class PartsRequest(StrictRequest):
     """The parts of a picture that are worth searching for."""
 
-    of: Picture
+    of: KnownPicture
     count: int = Field(default=6, ge=1, le=32)
     collection: int = Field(default=0, ge=0, le=99)
 
 
-class DismissRequest(Strict):
+class DismissRequest(StrictRequest):
     """Items that are no duplicates of each other."""
 
     ids: list[Id] = Field(min_length=2, max_length=500)
     collection: int = Field(default=0, ge=0, le=99)
 
 
-class Item(BaseModel):
+class ItemAnswer(BaseModel):
     id: int
     label: str | None
     path: str | None = Field(description="As it stands in the folder or table that it came from.")
@@ -98,7 +98,7 @@ class Item(BaseModel):
     columns: dict[str, Any]
 
 
-class Hit(Item):
+class Hit(ItemAnswer):
     score: float = Field(description="Cosine: 1 is the same picture.")
     probability: float | None = Field(description="How likely it is a match, in the sense of `meaning`.")
     match: bool = Field(description="Above the score at which this collection's matches end.")
@@ -115,8 +115,8 @@ class SearchAnswer(BaseModel):
     milliseconds: dict[str, float]
 
 
-class Items(BaseModel):
-    items: list[Item]
+class ItemsAnswer(BaseModel):
+    items: list[ItemAnswer]
     total: int
 
 

@@ -18,8 +18,8 @@ from secondsight.index import Index
 from secondsight.serve import facets, requests, surveys, troubles
 from secondsight.serve.decoders import Decoders
 from secondsight.serve.guard import Guard
-from secondsight.serve.limits import Limits
 from secondsight.serve.metrics import Metrics
+from secondsight.serve.request_limits import Limits
 from secondsight.serve.requests import Which
 from secondsight.serve.service import Service, chosen, described
 from secondsight.version import __version__
@@ -188,13 +188,13 @@ def _json(text: str | bytes, what: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{what} is no JSON ({error}); see /openapi.json") from error
+        raise ConfigError(f"{what} is not JSON ({error}); see /openapi.json") from error
 
 
 def _items(app: FastAPI, services: Sequence[Service]) -> None:
     @app.get(
         "/api/items",
-        response_model=requests.Items,
+        response_model=requests.ItemsAnswer,
         responses=ERRORS,
         summary="Items in the order of their ids",
     )
@@ -229,7 +229,7 @@ def _items(app: FastAPI, services: Sequence[Service]) -> None:
 
     @app.get("/api/query/{name}", responses=ERRORS | picture, response_class=Response, summary="An upload, upright")
     async def query(name: Annotated[str, Path(max_length=64)], collection: Which = 0) -> Response:
-        kept = await chosen(services, collection).kept(requests.Picture(query=name))
+        kept = await chosen(services, collection).kept(requests.KnownPicture(query=name))
         return _jpeg(kept.preview, 3600)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from secondsight.errors import ConfigError
 from secondsight.extras import require
-from secondsight.serve.limits import Limits
+from secondsight.serve.request_limits import Limits
 
 if TYPE_CHECKING:
     from secondsight.index import Index

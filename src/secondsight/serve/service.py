@@ -20,10 +20,10 @@ from secondsight.index.filters import Where
 from secondsight.index.hits import Hits, Item
 from secondsight.index.queries import combined
 from secondsight.serve.decoders import Decoders
-from secondsight.serve.limits import Limits
 from secondsight.serve.matcher import Matcher, Question
-from secondsight.serve.network import Network
-from secondsight.serve.requests import Picture, SearchRequest, box_of, where_of
+from secondsight.serve.network import NetworkQueue
+from secondsight.serve.request_limits import Limits
+from secondsight.serve.requests import KnownPicture, SearchRequest, box_of, where_of
 from secondsight.serve.shelf import WITHOUT_FEATURES, Seen, Shelf, preview
 from secondsight.terminal import plain
 
@@ -55,21 +55,21 @@ class Service:
         self.decoders = decoders
         self.shelf = Shelf(limits.kept)
         self.waiting = 0
-        self.matcher = Matcher(index, self.shown, self.missing)
-        self._network: Network | None = None
+        self.matcher = Matcher(index, self.answers, self.missing)
+        self._network: NetworkQueue | None = None
         self._threads = ThreadPoolExecutor(4, "search")
         self._making = threading.Lock()
 
     # The model
 
-    def network(self) -> Network:
+    def network(self) -> NetworkQueue:
         """The model behind its queue; an error that says why there is none."""
         with self._making:
             if self._network is None:
                 self._network = self._made()
             return self._network
 
-    def _made(self) -> Network:
+    def _made(self) -> NetworkQueue:
         runtime.ready(self.index)
         if self.index.exported is not None:
             from secondsight.serve.exported_file import ExportedFile
@@ -107,7 +107,7 @@ class Service:
 
     # Pictures
 
-    async def embedded(self, source: bytes | str, name: str, *, show: bool = False) -> Seen:
+    async def embedded(self, source: bytes | str, name: str, *, with_preview: bool = False) -> Seen:
         """Decode in another process, embed in the next batch."""
         if self.waiting >= self.limits.pictures:
             raise Busy("the server is busy with other pictures")
@@ -116,21 +116,21 @@ class Service:
             network = await self.run(self.network)
             pixels = await asyncio.wrap_future(self.decoders.pixels(source, network.target, name))
             future = asyncio.wrap_future(network.submit(pixels, name))
-            shown = await self.run(preview, pixels) if show else b""
+            small = await self.run(preview, pixels) if with_preview else b""
             kept = await future
-            kept.preview = shown
+            kept.preview = small
             return kept
         finally:
             self.waiting -= 1
 
     async def upload(self, content: bytes) -> tuple[str, Seen]:
-        kept = await self.embedded(content, "the upload", show=True)
+        kept = await self.embedded(content, "the upload", with_preview=True)
         return self.shelf.add(kept), kept
 
-    async def kept(self, picture: Picture) -> Seen:
+    async def kept(self, picture: KnownPicture) -> Seen:
         """A picture that the server knows, after the network: from the shelf, or embedded now."""
         if (picture.id is None) == (picture.query is None):
-            raise ConfigError("a picture is an item (id) or an upload (query): give one of both")
+            raise ConfigError("a picture is an item (id) or an upload (query): give one of the two")
         if picture.query is not None:
             found = self.shelf.get(picture.query)
             if found is None:
@@ -148,7 +148,7 @@ class Service:
             self.shelf.put(item.id, found)
         return found
 
-    async def vector(self, picture: Picture) -> np.ndarray:
+    async def vector(self, picture: KnownPicture) -> np.ndarray:
         """(D,) of a picture or of a part of it."""
         if picture.box is None and picture.query is None and picture.id is not None:
             return (await self.run(self.vectors, [picture.id]))[0]
@@ -169,15 +169,17 @@ class Service:
         if upload is not None:
             name, kept = await self.upload(upload)
         elif asked.query is not None:
-            kept = await self.kept(Picture(query=asked.query))
+            kept = await self.kept(KnownPicture(query=asked.query))
         if asked.id is not None and not (asked.box or asked.like or asked.unlike or where):
             return await self.nearest(asked.id, asked.k, start)
         base = None
         if asked.vector is not None:
             base = np.asarray(asked.vector, np.float32)
         elif name is not None or asked.id is not None:
-            base = await self.vector(Picture(id=asked.id, query=name, box=asked.box))
-        examples = [[Picture(id=p) if isinstance(p, int) else p for p in group] for group in (asked.like, asked.unlike)]
+            base = await self.vector(KnownPicture(id=asked.id, query=name, box=asked.box))
+        examples = [
+            [KnownPicture(id=p) if isinstance(p, int) else p for p in group] for group in (asked.like, asked.unlike)
+        ]
         liked, unliked = [[await self.vector(p) for p in group] for group in examples]
         spent["embed"] = _milliseconds(start)
         own = {id for id in (asked.id, *(p.id for group in examples for p in group)) if id is not None}
@@ -210,9 +212,9 @@ class Service:
         return explain.refined(query, np.array(liked) if liked else None, np.array(unliked) if unliked else None)
 
     def _filtered(self, query: np.ndarray, k: int, where: Where, out: Sequence[int]) -> dict[str, Any]:
-        return self.shown(self.index.searcher.search(query[None], k, where=where, leave_out=[out], named=False))[0]
+        return self.answers(self.index.searcher.search(query[None], k, where=where, leave_out=[out], named=False))[0]
 
-    def shown(self, hits: Hits) -> list[dict[str, Any]]:
+    def answers(self, hits: Hits) -> list[dict[str, Any]]:
         """What is answered to each query, with everything that the catalogue knows about its hits."""
         rows = [hits.row(query) for query in range(len(hits))]
         items = self.items(sorted({hit["id"] for row in rows for hit in row}))
@@ -229,7 +231,7 @@ class Service:
     def missing(self, id: int) -> Gone:
         return Gone(f"there is no item {id}; ids are what a search shows, and are not used again")
 
-    async def explain(self, a: Picture, b: Picture, most: int) -> dict[str, Any]:
+    async def explain(self, a: KnownPicture, b: KnownPicture, most: int) -> dict[str, Any]:
         """Both pictures, place by place. A part of a picture is explained as what it is: its places alone."""
         first, second = await self.kept(a), await self.kept(b)
         boxes = box_of(a.box), box_of(b.box)
@@ -240,7 +242,7 @@ class Service:
         why = explain.pair(model, a.part(boxes[0]), b.part(boxes[1]))
         return why.to_dict(most=most) | {"misses": why.misses}
 
-    async def parts(self, picture: Picture, count: int) -> list[dict[str, Any]]:
+    async def parts(self, picture: KnownPicture, count: int) -> list[dict[str, Any]]:
         kept = await self.kept(picture)
         found = await self.run(kept.places.parts, count)
         return [
@@ -296,11 +298,11 @@ def described(item: Item) -> dict[str, Any]:
         "path": None if item.name is None else plain(item.name),
         "width": item.width,
         "height": item.height,
-        "columns": {plain(key): _shown(value) for key, value in item.columns.items()},
+        "columns": {plain(key): _for_json(value) for key, value in item.columns.items()},
     }
 
 
-def _shown(value: Any) -> Any:
+def _for_json(value: Any) -> Any:
     """A value of the user's table for JSON, which knows no NaN."""
     if isinstance(value, float) and not np.isfinite(value):
         return None

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from secondsight.data.loading.decode import DecodeError
 from secondsight.errors import ConfigError, MissingExtra, SecondsightError, UnknownName
-from secondsight.serve.limits import Limits
+from secondsight.serve.request_limits import Limits
 from secondsight.serve.service import Busy, Gone
 from secondsight.terminal import plain
 

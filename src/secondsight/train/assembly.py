@@ -17,16 +17,16 @@ from secondsight.data.loading.samplers import BatchSampler
 from secondsight.errors import ConfigError
 from secondsight.losses import Loss
 from secondsight.model import Embedder
-from secondsight.train import inputs, optimisers
+from secondsight.train import optimisers, run_inputs
 from secondsight.train.ema import EMA
-from secondsight.train.inputs import RunInputs
 from secondsight.train.recipe import Recipe
+from secondsight.train.run_inputs import RunInputs
 from secondsight.train.sets import Sets, open_sets, sampler
 from secondsight.train.step import Network, seed_everything
 
 
 @dataclass
-class Parts:
+class RunParts:
     """A run, ready to go."""
 
     recipe: Recipe
@@ -79,7 +79,7 @@ def build_model(recipe: Recipe, classes: int) -> tuple[Embedder, Loss]:
     seed_everything(recipe.train.seed)
     loss = losses.build(recipe.loss.name, dim=m.dim, classes=classes, **recipe.loss.options)
     parts = tuple((part.size, part.scale) for part in loss.parts)
-    changes = {"transform": inputs.eval_transform_name(recipe), "normalise": parts or m.normalise}
+    changes = {"transform": run_inputs.eval_transform_name(recipe), "normalise": parts or m.normalise}
     model = Embedder.from_config(m.model_copy(update=changes))
     if recipe.train.chunk is not None and _live_norms(model):
         raise ConfigError(
@@ -95,7 +95,7 @@ def _live_norms(model: Embedder) -> bool:
 
 def assemble(
     recipe: Recipe, fabric: Fabric, *, fit: bool, say: Callable[[str], None], sets: Sets | None = None
-) -> Parts:
+) -> RunParts:
     """Build everything; with ``fit`` the reduction and the pooling are initialised from the training images.
 
     ``sets`` takes the place of the images that the recipe names.
@@ -107,9 +107,9 @@ def assemble(
             "make train.classes_per_batch a multiple of the number of processes"
         )
     model, loss = build_model(recipe, len(sets.train.classes))
-    made = inputs.build(recipe, sets, model, device=fabric.device, say=say)
+    made = run_inputs.build(recipe, sets, model, device=fabric.device, say=say)
     if fit and recipe.train.fit_images:
-        inputs.fit(model, made, recipe, device=fabric.device)
+        run_inputs.fit(model, made, recipe, device=fabric.device)
     optimizer = optimisers.build(model, loss, recipe.optimizer)
     for words in optimisers.doubts(model, optimizer, recipe.optimizer):
         say(f"warning: {words}")
@@ -118,7 +118,7 @@ def assemble(
     loss.to(fabric.device)
     if fabric.world_size > 1:
         loss.load_state_dict(fabric.broadcast(loss.state_dict()))
-    return Parts(
+    return RunParts(
         recipe=recipe,
         fabric=fabric,
         sets=sets,

@@ -1,4 +1,4 @@
-"""The poolings that ``secondsight train --data FOLDER`` chooses among, and the look at the folder that decides."""
+"""The poolings that ``secondsight train --data FOLDER`` chooses among, and the quick test that decides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from secondsight.data.loading.batches import BatchLoader
 from secondsight.data.loading.samplers import Sequential
 from secondsight.model import Embedder
 from secondsight.progress import track
-from secondsight.train import inputs
+from secondsight.train import run_inputs
 from secondsight.train.assembly import build_model
 from secondsight.train.choice import choose_pooling
 from secondsight.train.recipe import Recipe
@@ -85,7 +85,7 @@ def _features(
 ) -> tuple[Tensor, Tensor]:
     """Local features of all images that can be read, in half precision, and their labels."""
     cpu = torch.device("cpu")
-    made = inputs.build(recipe, Sets(images, None), model.eval(), device=cpu, say=say)
+    made = run_inputs.build(recipe, Sets(images, None), model.eval(), device=cpu, say=say)
     forward = model.backbone.live_part if made.cached else model.backbone
     features, numbers = [], []
     loader = BatchLoader(made.plain, batches=Sequential(len(made.plain), 32), workers=recipe.data.workers)

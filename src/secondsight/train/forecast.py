@@ -20,13 +20,13 @@ from secondsight.data.loading.batches import BatchLoader
 from secondsight.data.loading.loader import Pictures
 from secondsight.data.loading.samplers import Sequential
 from secondsight.train import sets
-from secondsight.train.assembly import Parts, assemble, make_fabric
-from secondsight.train.inputs import RunInputs
+from secondsight.train.assembly import RunParts, assemble, make_fabric
+from secondsight.train.display import Display
 from secondsight.train.loop import Loop, deterministic
 from secondsight.train.recipe import Recipe
 from secondsight.train.run_directory import RunDirectory
+from secondsight.train.run_inputs import RunInputs
 from secondsight.train.sets import Sets
-from secondsight.train.terminal import Display
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _few(whole: Sets, recipe: Recipe) -> Sets:
 
 
 @torch.no_grad()
-def _activation_seconds(parts: Parts, images: ImageSet) -> float:
+def _activation_seconds(parts: RunParts, images: ImageSet) -> float:
     """Of one image, from its file to what the cache stores."""
     backbone, size = parts.model.backbone, parts.inputs.size[0]
     pictures = Pictures(images, transforms.build(parts.recipe.data.transform, size), seed=0)
@@ -134,7 +134,7 @@ def _validation_seconds(loop: Loop, whole: Sets) -> float:
     return (time.perf_counter() - started) / len(views[0]) * len(whole.validation)
 
 
-def _parameters(parts: Parts, *, classes: int) -> dict[str, tuple[int, int]]:
+def _parameters(parts: RunParts, *, classes: int) -> dict[str, tuple[int, int]]:
     wanted = parts.recipe.loss
     named = {
         "backbone": parts.model.backbone,
@@ -154,7 +154,7 @@ def _rows(images: Sets, inputs: RunInputs) -> int:
     return len(images.train) + len(inputs.validation) * len(images.validation or ())
 
 
-def _row_bytes(parts: Parts) -> int:
+def _row_bytes(parts: RunParts) -> int:
     if not parts.inputs.cached:
         return 0
     return store.row_bytes(tuple(parts.inputs.train.empty(1).shape[1:]))

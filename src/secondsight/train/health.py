@@ -1,4 +1,4 @@
-"""Is the run still learning? What is wrong is said in words, with what to try."""
+"""Is the run still learning? Warnings in words, with what to try."""
 
 from __future__ import annotations
 

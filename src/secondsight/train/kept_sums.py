@@ -1,9 +1,9 @@
-"""Where only a pooling's ends learn, everything before them is computed once for every image and kept.
+"""Where only a pooling's readout learns, everything before it is computed once for every image and kept.
 
-On frozen features JCF spends its time on projectors that stand still. Its ends, the gains of codewords and the last
-matrix, see no more of an image than ``pooling.sums``: some thousand numbers, which take the activations' place for the
-rest of the run. They lie in a file that has no name and ends with the process; made block by block in the order of the
-images, they are the same bits whenever they are made, so a run that goes on later goes on exactly.
+On frozen features JCF spends its time on projectors that do not learn. Its readout, the gains of codewords and the last
+matrix, sees no more of an image than ``pooling.kept_sums``: a few thousand numbers that replace the activations for
+the rest of the run. They lie in an unnamed file that is gone when the process ends. They are made block by block in the
+order of the images, so they are the same bits whenever they are made, and a resumed run continues exactly.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from torch import Tensor
 
 from secondsight.data.loading.batches import BatchLoader, RowSource
 from secondsight.progress import track
-from secondsight.train.assembly import Parts
-from secondsight.train.inputs import cache_directory
+from secondsight.train.assembly import RunParts
+from secondsight.train.run_inputs import cache_directory
 
 BLOCK = 256
 """Images at a time: enough of them for every codeword's product to be a large one."""
@@ -60,13 +60,13 @@ class KeptSums:
         row.copy_(torch.from_numpy(self.rows[index]))
 
 
-def keep_sums(parts: Parts, say: Callable[[str], None] = lambda words: None) -> bool:
+def keep_sums(parts: RunParts, say: Callable[[str], None] = lambda words: None) -> bool:
     """Put sums in the place of the run's activations, where that gives the same numbers sooner; whether it was done.
 
     To be called when the weights are those that the run goes on with: fitted, or restored.
     """
     made = parts.inputs
-    if not made.cached or not only_ends_learn(parts):
+    if not made.cached or not only_readout_learns(parts):
         return False
     example = _sums(parts, made.train.empty(1).zero_())
     each, stored = 4 * example[0].numel(), 2 * made.train.empty(1).numel()
@@ -76,7 +76,7 @@ def keep_sums(parts: Parts, say: Callable[[str], None] = lambda words: None) -> 
     if each > LARGER * stored:
         return False
     if needed + RESERVE > shutil.disk_usage(place).free:
-        say(f"{place}: {needed / 1e9:.1f} GB for sums of what does not learn are not free; training goes on slower")
+        say(f"{place}: {needed / 1e9:.1f} GB to keep the sums of frozen layers are not free; training will be slower")
         return False
     kept = {id(source): _summed(parts, source, tuple(example.shape[1:]), place) for source in sources}
     parts.inputs = replace(
@@ -90,24 +90,24 @@ def keep_sums(parts: Parts, say: Callable[[str], None] = lambda words: None) -> 
     return True
 
 
-def only_ends_learn(parts: Parts) -> bool:
-    """Whether the network is frozen to its end, and of the rest nothing moves but what weighs the pooling's sums."""
+def only_readout_learns(parts: RunParts) -> bool:
+    """Whether the network is frozen to its last layer, and of the rest only the pooling's readout learns."""
     pooling = parts.model.pooling
     if parts.model.backbone.frozen != "all" or not pooling.keeps_sums:
         return False
-    ends = {id(parameter) for parameter in pooling.readout_parameters()}
-    return all(id(p) in ends for p in parts.model.parameters() if p.requires_grad)
+    readout = {id(parameter) for parameter in pooling.readout_parameters()}
+    return all(id(p) in readout for p in parts.model.parameters() if p.requires_grad)
 
 
 @torch.no_grad()
-def _sums(parts: Parts, rows: Tensor) -> Tensor:
+def _sums(parts: RunParts, rows: Tensor) -> Tensor:
     model = parts.model
     with parts.fabric.autocast():
         features = model.reduced(model.backbone.live_part(rows.to(parts.fabric.device)))
         return model.pooling.kept_sums(features, grid=model.backbone.grid(*parts.inputs.size)).float().cpu()
 
 
-def _summed(parts: Parts, source: RowSource, shape: tuple[int, ...], place: Path) -> KeptSums:
+def _summed(parts: RunParts, source: RowSource, shape: tuple[int, ...], place: Path) -> KeptSums:
     with tempfile.TemporaryFile(dir=place) as file:  # the mapping holds it open
         file.truncate(len(source) * math.prod(shape) * 4)
         rows = np.memmap(file, np.float32, mode="r+", shape=(len(source), *shape))

@@ -15,26 +15,28 @@ from secondsight.data.loading.neighbours import Neighbours
 from secondsight.errors import DataError, RunError
 from secondsight.model import Origin
 from secondsight.train import checkpoint, optimisers, resume, schedule, validation
-from secondsight.train.assembly import Parts
+from secondsight.train.assembly import RunParts
+from secondsight.train.display import Display
 from secondsight.train.health import Watch, check_finite, mean_cosine
 from secondsight.train.interrupts import Interrupt, listening
 from secondsight.train.kept_sums import keep_sums
-from secondsight.train.resume import Progress
+from secondsight.train.resume import RunProgress
 from secondsight.train.run_directory import MetricsLog, RunDirectory
 from secondsight.train.step import Outcome, forward_backward, gather
 from secondsight.train.tensorboard import Board
-from secondsight.train.terminal import Display
 
 
 class Loop:
     """Trains, validates, saves. ``run`` returns whether the run is complete; it is not when it was interrupted."""
 
-    def __init__(self, parts: Parts, directory: RunDirectory, display: Display):
+    def __init__(self, parts: RunParts, directory: RunDirectory, display: Display):
         self.parts, self.recipe, self.fabric = parts, parts.recipe, parts.fabric
         self.directory, self.display = directory, display
-        self.progress = Progress()
+        self.progress = RunProgress()
         self.interrupt = Interrupt()
         self.watch = Watch(parts.loss)
+        self.rates: dict[str, float] = {}  # of the last step, by parameter group
+        self.norm = 0.0  # of the last step's gradient, before clipping
         self.loader = BatchLoader(
             parts.inputs.train,
             batches=parts.sampler,
@@ -158,7 +160,7 @@ class Loop:
         if len(batch) * self.fabric.world_size != self.recipe.batch:
             raise DataError(
                 f"a batch came with {len(batch) * self.fabric.world_size} of {self.recipe.batch} images, because no "
-                f"image of one of its classes can be read; take the class away. {self.loader.failures.text(most=3)}"
+                f"image of one of its classes can be read; remove that class. {self.loader.failures.text(most=3)}"
             )
         assert batch.labels is not None
         both = torch.stack([batch.labels, batch.indices], dim=1).to(self.fabric.device)
@@ -306,7 +308,7 @@ class Loop:
         if found is None:
             return 0
         self.progress = resume.restore(found, self.parts, self.watch, where=self.directory.path)
-        self.display.say(f"going on after step {found.step} of {self.parts.total} ({self.directory.path})")
+        self.display.say(f"continuing after step {found.step} of {self.parts.total} ({self.directory.path})")
         return found.state["metrics_bytes"]
 
     def _agreed(self, interrupt: Interrupt) -> bool:

@@ -1,4 +1,4 @@
-"""Optimisers with a learning rate of its own for the backbone, the head, its ends and the loss's parameters."""
+"""Optimisers with a learning rate of its own for the backbone, the head, its readout and the loss's parameters."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def doubts(model: Embedder, optimizer: torch.optim.Optimizer, options: Optimizer
 
 
 def _groups(model: Embedder, loss: Loss, options: OptimizerSection) -> Iterable[dict[str, Any]]:
-    ends = list(model.pooling.readout_parameters())
+    readout = list(model.pooling.readout_parameters())
     head = [p for part in (model.reduction, model.pooling) if part is not None for p in part.parameters()]
     head_lr = options.lr * 10 if options.head_lr is None else options.head_lr
     rates = (
         ("backbone", list(model.backbone.parameters()), options.lr),
-        ("head", [p for p in head if not any(p is end for end in ends)], head_lr),
-        ("ends", ends, head_lr if options.end_lr is None else options.end_lr),
+        ("head", [p for p in head if not any(p is other for other in readout)], head_lr),
+        ("ends", readout, head_lr if options.end_lr is None else options.end_lr),
         ("proxies", list(loss.parameters()), options.lr * 100 if options.proxy_lr is None else options.proxy_lr),
     )
     learns = any(lr and p.requires_grad for name, parameters, lr in rates if name != "proxies" for p in parameters)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from secondsight.errors import RunError
 from secondsight.train import checkpoint
-from secondsight.train.assembly import Parts
+from secondsight.train.assembly import RunParts
 from secondsight.train.checkpoint import Checkpoint
 from secondsight.train.health import Watch
 from secondsight.train.optimisers import trainable
@@ -20,7 +20,7 @@ from secondsight.train.run_directory import check_same
 
 
 @dataclass
-class Progress:
+class RunProgress:
     """Everything about a run that is neither weights nor follows from the step."""
 
     step: int = 0
@@ -31,7 +31,7 @@ class Progress:
     figures: dict[str, float] = field(default_factory=dict)  # of the last validation
 
 
-def capture(parts: Parts, progress: Progress, watch: Watch, *, metrics_bytes: int) -> Checkpoint:
+def capture(parts: RunParts, progress: RunProgress, watch: Watch, *, metrics_bytes: int) -> Checkpoint:
     """The run as it stands. Batches, learning rates and random draws follow from the step, which is enough for them."""
     tensors, rest = checkpoint.flatten(parts.optimizer.state_dict(), "optimizer.")
     tensors |= {f"model.{name}": t for name, t in parts.model.state_dict().items()}
@@ -49,7 +49,7 @@ def capture(parts: Parts, progress: Progress, watch: Watch, *, metrics_bytes: in
     return Checkpoint(progress.step, tensors, state)
 
 
-def restore(found: Checkpoint, parts: Parts, watch: Watch, *, where: Path) -> Progress:
+def restore(found: Checkpoint, parts: RunParts, watch: Watch, *, where: Path) -> RunProgress:
     """Put the run where the checkpoint was taken; an error where it belongs to another recipe or to other images."""
     state = found.state
     try:
@@ -57,13 +57,13 @@ def restore(found: Checkpoint, parts: Parts, watch: Watch, *, where: Path) -> Pr
     except ValueError as error:  # pydantic's is one
         raise RunError(
             f"{where}: its checkpoint was written by another version of secondsight, whose recipe this one does not "
-            "read; go on with that version, or start anew with another --out"
+            "read; continue with that version, or start a new run with another --out"
         ) from error
     check_same(own, parts.recipe, where=where)
     if state["images"] != parts.sets.train.fingerprint():
         raise RunError(
             f"{parts.sets.train.root}: not the images that {where} was trained on (files were added, removed or "
-            "renamed); put them back to go on, or start a new run with another --out"
+            "renamed); put them back to continue, or start a new run with another --out"
         )
     parts.model.load_state_dict(checkpoint.under(found.tensors, "model."))
     parts.loss.load_state_dict(checkpoint.under(found.tensors, "loss."))
@@ -75,10 +75,10 @@ def restore(found: Checkpoint, parts: Parts, watch: Watch, *, where: Path) -> Pr
         for name, tensor in checkpoint.under(found.tensors, "ema.").items():
             parts.ema.average[name].copy_(tensor)
     watch.restore(state["watch"])
-    return Progress(**state["progress"])
+    return RunProgress(**state["progress"])
 
 
-def _laid_out(state: dict[int, dict[str, Any]], parts: Parts) -> dict[int, dict[str, Any]]:
+def _laid_out(state: dict[int, dict[str, Any]], parts: RunParts) -> dict[int, dict[str, Any]]:
     """Moments in the memory format of their parameters: another one may take kernels that round differently."""
     for number, parameter in enumerate(trainable(parts.optimizer)):
         for key, value in state.get(number, {}).items():

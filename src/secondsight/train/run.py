@@ -14,11 +14,11 @@ from lightning_fabric import Fabric
 from secondsight.errors import RunError, SecondsightError, first_line
 from secondsight.train import checkpoint
 from secondsight.train.assembly import assemble, make_fabric
+from secondsight.train.display import Display
 from secondsight.train.loop import Loop
 from secondsight.train.recipe import Recipe
-from secondsight.train.report import write_report
 from secondsight.train.run_directory import RunDirectory
-from secondsight.train.terminal import Display
+from secondsight.train.run_report import write_report
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def _train_alone(recipe: Recipe, directory: RunDirectory, fabric: Fabric, *, res
         step = loop.progress.step if loop is not None else 0
         raise RunError(
             f"process {fabric.global_rank} of {fabric.world_size} lost the others at step {step} "
-            f"({first_line(error)}): one of them died or hung; its own message says why. Go on from the last "
+            f"({first_line(error)}): one of them died or hung; its own message says why. Continue from the last "
             f"checkpoint with: secondsight train {directory.path} --resume"
         ) from error
     p = loop.progress

@@ -35,9 +35,7 @@ class RunDirectory:
         """Make the directory, or make sure that it holds the run to go on with."""
         used = self.config.exists() or self.metrics.exists() or bool(checkpoint.listing(self.checkpoints))
         if used and not resume:
-            raise RunError(
-                f"{self.path} already holds a run; go on with it (--resume), or choose another place (--out)"
-            )
+            raise RunError(f"{self.path} already holds a run; continue it (--resume), or choose another place (--out)")
         try:
             if self.config.exists():  # the images are checked by their fingerprint
                 check_same(recipe_file.read(self.config), recipe, where=self.path)
@@ -60,7 +58,7 @@ class RunDirectory:
             held.callback((self.path / ".lock").unlink, missing_ok=True)
         except BlockingIOError as error:
             raise RunError(
-                f"{self.path}: another process is training here; wait until it has ended, or choose another --out"
+                f"{self.path}: another process is training here; wait until it is done, or choose another --out"
             ) from error
         except OSError as error:
             raise RunError(
@@ -80,7 +78,7 @@ class RunDirectory:
             have = f"what was trained up to {kept[0].name} is safe" if kept else "there is no checkpoint yet"
             reason = getattr(error, "strerror", None) or str(error)
             raise RunError(
-                f"{self.path}: cannot be written ({reason}); {have}. Make room, then go on with: secondsight train "
+                f"{self.path}: cannot be written ({reason}); {have}. Make room, then continue with: secondsight train "
                 f"{self.path} --resume"
             ) from error
 
@@ -100,8 +98,8 @@ def check_same(own: Recipe, given: Recipe, *, where: Path) -> None:
     differing = [d for d in recipe_file.differences(own, given) if d.split(" ")[0] not in FREE_KEYS]
     if differing:
         raise RunError(
-            f"{where} was started with another recipe; these keys differ: {', '.join(differing)}. Go on with its own: "
-            f"secondsight train {where} --resume — or start anew with another --out"
+            f"{where} was started with another recipe; these keys differ: {', '.join(differing)}. Continue with its "
+            f"own: secondsight train {where} --resume — or start a new run with another --out"
         )
 
 
@@ -114,7 +112,7 @@ class MetricsLog:
             try:
                 self._file = path.open("ab")
             except OSError as error:
-                raise RunError(f"{path}: cannot be written ({error.strerror}); move it away and go on") from error
+                raise RunError(f"{path}: cannot be written ({error.strerror}); move it away and try again") from error
             if self._file.tell() < position:
                 self._file.close()
                 raise RunError(
@@ -156,5 +154,5 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         if isinstance(row, dict) and "kind" in row:
             rows.append(row)
         elif number < len(lines):
-            raise RunError(f"{path}:{number}: not a line of metrics; it was changed: take the line away")
+            raise RunError(f"{path}:{number}: not a line of metrics; it was changed: delete the line")
     return rows

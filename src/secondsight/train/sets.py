@@ -1,4 +1,4 @@
-"""The images of a run: which classes teach, and which other classes of the training part judge."""
+"""The images of a run: which classes it learns from, and which other classes of the training part it validates on."""
 
 from __future__ import annotations
 

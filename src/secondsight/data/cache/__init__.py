@@ -1,1 +1,1 @@
-"""What was computed once and is kept: activations of frozen networks, found by the contents of files."""
+"""Caches of what was computed once: activations of frozen networks, found by the contents of files."""

@@ -119,8 +119,8 @@ class FeatureCache:
             records = store.records()
             if len(store.damaged(records, contents.rows(records))):
                 raise DataError(
-                    f"{store.path}: the disk does not give back what was just written to it; choose another directory "
-                    "for the cache, and look after the disk"
+                    f"{store.path}: the disk does not return what was just written to it; choose another directory "
+                    "for the cache, and check the disk"
                 )
         contents.add_failures(store.failed())
         if strict and contents.failures:
@@ -200,7 +200,7 @@ class FeatureCache:
             with store.locked():
                 shutil.rmtree(entry.path)
         except BlockingIOError as error:
-            raise RunError(f"{entry.path}: another run is filling it; remove it when that has ended") from error
+            raise RunError(f"{entry.path}: another run is filling it; remove it when that run is done") from error
 
     def prune(self, keep_bytes: int) -> list[Entry]:
         """Remove what was used longest ago until no more than ``keep_bytes`` are left; what was removed."""

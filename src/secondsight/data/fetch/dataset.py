@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from secondsight.data.fetch.addresses import address
 from secondsight.data.fetch.archive import unpack
-from secondsight.data.fetch.download import address, check, fetch
+from secondsight.data.fetch.download import check, fetch
 from secondsight.data.imageset import ImageSet
 from secondsight.data.readers.listing import require_path
 from secondsight.data.readers.registry import DATASETS, Archive, Dataset

@@ -15,7 +15,6 @@ import socket
 import ssl
 import time
 import urllib.error
-import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,11 +30,11 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from secondsight.data.fetch.addresses import AGENT, address, opener
 from secondsight.data.readers.registry import Archive
 from secondsight.errors import DataError
 from secondsight.files import locked, write_text
 from secondsight.terminal import console, marked
-from secondsight.version import __version__
 
 CHUNK = 1 << 18
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -43,7 +42,7 @@ PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class _Passing(Exception):
-    """A failure that another try may mend."""
+    """A failure that may be gone at the next try."""
 
     def __init__(self, why: str, wait: float = 0.0):
         super().__init__(why)
@@ -59,7 +58,7 @@ def fetch(
 ) -> Path:
     """Download ``url`` to ``target``; what an earlier, interrupted call left in ``target.part`` is continued.
 
-    Gives up after ``tries`` attempts in a row that brought nothing new, waiting ``pause`` · 2ᵏ seconds before the k-th.
+    Gives up after ``tries`` attempts in a row without progress, waiting ``pause`` · 2ᵏ seconds before the k-th.
     """
     url = address(url)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +83,7 @@ def fetch(
             failures, best = (0, size) if size > best else (failures + 1, best)
             if failures >= tries:
                 raise DataError(
-                    f"{url}: gave up after {tries} tries that brought nothing new ({trouble}). {size:,} bytes are kept "
+                    f"{url}: gave up after {tries} tries without progress ({trouble}). {size:,} bytes are kept "
                     f"in {part}, and the same command continues from there; or try another address with --url"
                 )
             wait = max(trouble.wait, min(pause * 2**failures, 60.0))
@@ -108,7 +107,7 @@ def _attempt(url: str, file: BinaryIO, archive: Archive, *, timeout: float, prog
     validator = _recall(memory, url)
     if start and not validator and not archive.checksums:
         start = 0  # nothing could tell whether the file on the server is still the same one
-    headers = {"User-Agent": f"secondsight/{__version__}", "Accept-Encoding": "identity"}
+    headers = {"User-Agent": AGENT, "Accept-Encoding": "identity"}
     if start:
         headers |= {"Range": f"bytes={start}-"} | ({"If-Range": validator} if validator else {})
     with _respond(urllib.request.Request(url, headers=headers), file, timeout=timeout) as response:
@@ -183,56 +182,6 @@ def _is_final(reason: object) -> bool:
 _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "UNSUPPORTED_PROTOCOL", "HTTP_REQUEST", "TLSV1_ALERT_PROTOCOL_VERSION"})
 
 
-def address(url: str) -> str:
-    """``url`` as it can be asked for: letters that are not ASCII, and spaces, are written as %…; else a DataError."""
-    try:
-        parts = urllib.parse.urlsplit(url)
-        scheme, host, port = parts.scheme, parts.hostname, parts.port
-        if parts.username or parts.password:
-            raise ValueError("a name or a password in an address is not sent")
-        if host is not None:
-            host = host if ":" in host else host.encode("idna").decode()
-    except ValueError as error:  # UnicodeError is one
-        raise DataError(f"{url}: not an address ({error}); check it") from error
-    if scheme not in ("http", "https"):
-        raise DataError(f"{url}: only http and https can be downloaded; fetch it by hand and pass the file with --from")
-    if not host or re.search(r"[\x00-\x20\x7f]", host):
-        raise DataError(f"{url}: not an address (it names no host); check it")
-    place = (f"[{host}]" if ":" in host else host) + (f":{port}" if port is not None else "")
-    path, query = (_quoted(text) for text in (parts.path, parts.query))
-    return urllib.parse.urlunsplit((scheme, place, path, query, ""))
-
-
-def _quoted(text: str) -> str:
-    return urllib.parse.quote(text, safe="/%:=&?~#+!$,;'@()*[]", errors="surrogateescape")
-
-
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows to http and https only: a server must not send us to files of this machine, or to other protocols."""
-
-    def http_error_302(self, req, fp, code, msg, headers):
-        try:
-            return super().http_error_302(req, fp, code, msg, headers)
-        except ValueError as error:  # urllib takes the address apart before it asks redirect_request
-            if isinstance(error, DataError):
-                raise
-            place = headers.get("location") or headers.get("uri")
-            raise DataError(
-                f"{req.full_url}: the server points to {place}, which is not an address: refused"
-            ) from error
-
-    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
-
-    def redirect_request(self, req, fp, code, msg, headers, newurl):
-        if urllib.parse.urlsplit(newurl).scheme not in ("http", "https"):
-            raise DataError(f"{req.full_url}: the server points to {newurl}, which is neither http nor https: refused")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def opener() -> urllib.request.OpenerDirector:
-    return urllib.request.build_opener(_Redirects)
-
-
 def _write(file: BinaryIO, chunk: bytes) -> None:
     left = memoryview(chunk)
     try:
@@ -300,16 +249,6 @@ def _recall(memory: Path, url: str) -> str:
     return ""
 
 
-def answers(url: str, *, timeout: float = 10.0) -> bool:
-    """Whether a server offers the file now."""
-    request = urllib.request.Request(address(url), method="HEAD", headers={"User-Agent": f"secondsight/{__version__}"})
-    try:
-        with opener().open(request, timeout=timeout) as response:
-            return response.headers.get_content_type() != "text/html"
-    except (OSError, http.client.HTTPException):  # HTTPError, URLError and timeouts are all OSErrors
-        return False
-
-
 def check(file: Path, archive: Archive, *, source: str = "", progress: Progress | None = None) -> None:
     """Compare size and checksums with what is known of the archive."""
     size = file.stat().st_size
@@ -331,7 +270,7 @@ def check(file: Path, archive: Archive, *, source: str = "", progress: Progress 
 
 def _wrong(source: str, how: str) -> str:
     return (
-        f"{source}: not the official file: it {how}. It was damaged on the way or packed anew; use another source with "
+        f"{source}: not the official file: it {how}. It was damaged on the way or repacked; use another source with "
         "--url or --from, or pass --no-checksum to judge it by its content alone"
     )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 # What a random order is for; equal numbers would tie unrelated choices together.
-_CLASSES, _IMAGES, _SPARE, _TURNS, _PLAIN = range(1, 6)
+_CLASSES, _IMAGES, _SPARE = range(1, 4)
 
 
 @dataclass(frozen=True)
@@ -98,16 +98,6 @@ def visits_by_image(counts: np.ndarray, per_batch: int, size: int, seed: int, ep
     return visits
 
 
-def visits_by_class(classes: int, places: int, seed: int, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-    """(visits before the epoch, visits in it) when ``places`` are dealt to the classes in turn, epoch after epoch."""
-    turn = shuffled(np.arange(classes), seed, _TURNS)
-
-    def before(e: int) -> np.ndarray:
-        return (e * places + classes - 1 - turn) // classes
-
-    return before(epoch), before(epoch + 1) - before(epoch)
-
-
 def spread(visits: np.ndarray, per_batch: int, seed: int, epoch: int) -> np.ndarray:
     """Deal the visits to batches, (B, P) classes: none twice in a batch, those of a class evenly over the epoch.
 
@@ -141,19 +131,13 @@ def spread(visits: np.ndarray, per_batch: int, seed: int, epoch: int) -> np.ndar
     return plan
 
 
-def balanced(classes: ClassMembers, per_batch: int, size: int, seed: int, epoch: int, *, by_class: bool) -> np.ndarray:
+def balanced(classes: ClassMembers, per_batch: int, size: int, seed: int, epoch: int) -> np.ndarray:
     """The batches of an epoch, (B, P, K) image numbers. See ``ClassBalanced`` for the rules."""
     n = classes.counts
-    if by_class:
-        places = per_batch * -(-int(n.sum()) // (per_batch * size))
-        start, visits = visits_by_class(len(n), places, seed, epoch)
-        whole = np.zeros(len(n), bool)
-    else:
-        visits = visits_by_image(n, per_batch, size, seed, epoch)
-        start = epoch * visits
-        whole = visits * size >= n
-    # A class that is shown whole starts anew with every epoch; a larger one goes on where it stopped.
-    visited = chunks(classes, size, np.where(whole, 0, start), visits, seed, np.where(whole, 1 + epoch, 0))
+    visits = visits_by_image(n, per_batch, size, seed, epoch)
+    whole = visits * size >= n
+    # A class that is shown whole is shuffled again every epoch; a larger one continues where it stopped.
+    visited = chunks(classes, size, np.where(whole, 0, epoch * visits), visits, seed, np.where(whole, 1 + epoch, 0))
     return visited[_places(spread(visits, per_batch, seed, epoch))]
 
 
@@ -182,11 +166,9 @@ def around_anchors(
     return chunks(classes, size, start, visits, seed, start + 1 + epoch)[_places(order)]
 
 
-def plain(n: int, batch_size: int, seed: int, epoch: int, *, shuffle: bool, drop_last: bool) -> list[np.ndarray]:
-    """0 … n − 1 in batches, the last one smaller or left out."""
-    order = shuffled(np.arange(n), seed, _PLAIN, epoch) if shuffle else np.arange(n)
-    end = n - n % batch_size if drop_last else n
-    return [order[i : min(end, i + batch_size)] for i in range(0, end, batch_size)]
+def in_order(n: int, batch_size: int) -> list[np.ndarray]:
+    """0 … n − 1 in batches, the last one smaller."""
+    return [np.arange(i, min(n, i + batch_size)) for i in range(0, n, batch_size)]
 
 
 def _within(lengths: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What a picture may cost, decided from its first bytes: sides, pixels, memory, and the work of a progressive JPEG.
+"""Limits on what a picture may cost, checked on its first bytes: sides, pixels, memory, scans of a progressive JPEG.
 
 A file of 400 kB can ask for gigabytes, or for minutes. Nothing is decoded before it is known to stay within bounds:
 
@@ -95,7 +95,7 @@ def check_memory(needed: int) -> None:
 
 def check_work(width: int, height: int, scans: int) -> None:
     if scans * width * height > MAX_WORK:
-        raise TooLarge(f"a JPEG of {width}×{height} in {scans:,} scans takes too long to decode; save it anew")
+        raise TooLarge(f"a JPEG of {width}×{height} in {scans:,} scans takes too long to decode; save it again")
 
 
 def jpeg_scans(content: bytes) -> tuple[int, bool]:

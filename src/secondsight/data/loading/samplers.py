@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -83,7 +83,7 @@ class BatchSampler:
             what = ", ".join(f"{k} was {saved.get(k)}, is {own.get(k)}" for k in changed)
             raise RunError(
                 f"{type(self).__name__}: the saved position belongs to other batches ({what}); use the same data "
-                "and settings to go on, or start a new run"
+                "and settings to continue, or start a new run"
             )
         self.epoch = int(state["epoch"])
         self.position = self._resume = int(state["position"])
@@ -102,7 +102,7 @@ class Sequential(BatchSampler):
         self.n, self.batch_size = n, at_least_one("batch_size", batch_size)
 
     def plan(self, epoch: int) -> list[np.ndarray]:
-        return planning.plain(self.n, self.batch_size, 0, 0, shuffle=False, drop_last=False)
+        return planning.in_order(self.n, self.batch_size)
 
     def identity(self) -> dict[str, Any]:
         return {"kind": "Sequential", "n": self.n, "batch_size": self.batch_size}
@@ -117,11 +117,9 @@ class ClassBalanced(BatchSampler):
       as evenly as they go (a class of one image is its own positive: without augmentation it only serves as a negative;
       ``min_images=2`` leaves such classes out).
     - No image of a class comes again before all of its class have come.
-    - ``balance="images"`` (default): an epoch has ⌈Σ m / P⌉ batches and shows every image once, a few more than once to
-      fill the last chunk of a class and the last batch. A class with more chunks than the epoch has batches cannot: it
-      goes on in the next epoch where it stopped, and its places go to the classes with the fewest visits.
-    - ``balance="classes"``: an epoch has as many batches as the images fill, and every class is visited equally often,
-      to one visit; all go on in the next epoch where they stopped.
+    - An epoch has ⌈Σ m / P⌉ batches and shows every image once, a few more than once to fill the last chunk of a class
+      and the last batch. A class with more chunks than the epoch has batches cannot be shown whole: it continues in the
+      next epoch where it stopped, and its places go to the classes with the fewest visits.
     - The visits of a class are spread evenly over the epoch; with classes of one size, all come before any comes again.
     """
 
@@ -132,38 +130,21 @@ class ClassBalanced(BatchSampler):
         images_per_class: int,
         *,
         seed: int = 0,
-        balance: Literal["images", "classes"] = "images",
         min_images: int = 1,
         rank: int = 0,
         world_size: int = 1,
     ):
         super().__init__(seed=seed, rank=rank, world_size=world_size)
-        if balance not in ("images", "classes"):
-            raise ConfigError(f"ClassBalanced: balance is 'images' or 'classes', got {balance!r}")
         self.classes_per_batch = at_least_one("classes_per_batch", classes_per_batch)
         self.images_per_class = at_least_one("images_per_class", images_per_class)
-        self.balance = balance
         self.classes = classes_of(labels, classes_per_batch, min_images, world_size)
 
     def plan(self, epoch: int) -> np.ndarray:
-        return planning.balanced(
-            self.classes,
-            self.classes_per_batch,
-            self.images_per_class,
-            self.seed,
-            epoch,
-            by_class=self.balance == "classes",
-        )
+        return planning.balanced(self.classes, self.classes_per_batch, self.images_per_class, self.seed, epoch)
 
     def identity(self) -> dict[str, Any]:
         shape = {"classes_per_batch": self.classes_per_batch, "images_per_class": self.images_per_class}
-        return {
-            "kind": "ClassBalanced",
-            **shape,
-            "balance": self.balance,
-            "seed": self.seed,
-            "labels": digest_of(self.classes),
-        }
+        return {"kind": "ClassBalanced", **shape, "seed": self.seed, "labels": digest_of(self.classes)}
 
 
 def at_least_one(name: str, value: int) -> int:

@@ -211,7 +211,7 @@ class Viewed:
 
     def __post_init__(self) -> None:
         if not self.transform.deterministic:
-            raise ConfigError(f"only a transform without chance has other views, not {self.transform.key}")
+            raise ConfigError(f"only a deterministic transform has other views, not {self.transform.key}")
 
     @property
     def size(self) -> int:

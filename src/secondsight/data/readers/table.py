@@ -33,7 +33,7 @@ def read(file: Path, *, columns: Mapping[str, str] | None = None, root: Path | N
     ``columns`` gives other names to the four that are understood: ``{"label": "species"}``.
     """
     if file.suffix.lower() not in READERS:
-        raise DataError(f"{file}: a table ends in {', '.join(sorted(READERS))}; this does not")
+        raise DataError(f"{file}: the name of a table ends in {', '.join(sorted(READERS))}; this does not")
     table = READERS[file.suffix.lower()](file)
     names = _resolve(file, list(table), columns or {})
     # A table made on Windows has backslashes; no dataset we know has them in file names.
@@ -88,7 +88,9 @@ def _texts(file: Path, column: str, values: list[Any], problem: str) -> list[str
     try:
         texts = [_text(value) for value in values]
     except ValueError as error:  # a number too long to be written
-        raise DataError(f"{file}: column {column!r} holds what is no text or number ({error})") from error
+        raise DataError(
+            f"{file}: column {column!r} holds something that is neither text nor a number ({error})"
+        ) from error
     empty = [row for row, text in enumerate(texts, 1) if text is None]
     if empty:
         rows = ", ".join(map(str, empty[:5])) + (" …" if len(empty) > 5 else "")

@@ -1,4 +1,4 @@
-"""What JCF sums up, codeword by codeword, where a location belongs to one: all that gains of codewords then weigh.
+"""JCF's sums codeword by codeword, where each location belongs to one codeword: what the codewords' gains multiply.
 
 S_n = Σ_{x of codeword n} (U_nᵀx + b_n) ∘ (V_nᵀx + c_n),      z = Σ_n g_n² S_n .
 """

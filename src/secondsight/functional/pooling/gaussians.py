@@ -55,6 +55,6 @@ def fisher_terms(
     mu: Float[Tensor, "n d"],
     inverse_sigma: Float[Tensor, "n d"],
 ) -> tuple[Float[Tensor, "b l n d"], Float[Tensor, "b l n d"]]:
-    """What each location adds to ``fisher_sums``."""
+    """What each location adds to ``fisher_scores``."""
     u = (x[:, :, None] - mu) * inverse_sigma
     return gamma[..., None] * u, gamma[..., None] * (u.square() - 1) * math.sqrt(0.5)

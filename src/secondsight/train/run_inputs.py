@@ -1,6 +1,4 @@
-"""What the network learns and is judged from: decoded images, or stored activations of the frozen prefix where these
-can be had.
-"""
+"""The rows that training and validation read: decoded images, or stored activations of the frozen prefix."""
 
 from __future__ import annotations
 
@@ -41,11 +39,12 @@ def build(
     """The inputs of a run. With the cache, whatever is not stored yet is computed here."""
     train_transform, eval_transform = transforms.build(recipe.data.transform, model.size), model.transform
     cached = uses_cache(recipe, model, train_transform)
+    key = _prefix_key(model) if cached else {}  # a hash of all frozen weights: made once, for all sets
 
     def source(images: ImageSet, transform: Transform) -> RowSource:
         if not cached:
             return Pictures(images, transform, seed=recipe.train.seed)
-        return _stored(images, transform, model, recipe, device=device, say=say)
+        return _stored(images, transform, model, recipe, key=key, device=device, say=say)
 
     train = source(sets.train, train_transform)
     views = [Viewed(eval_transform, name, VIEWS[name]) if name != "plain" else eval_transform for name in model.views]
@@ -84,12 +83,18 @@ def cache_directory(recipe: Recipe) -> Path:
     return Path(recipe.data.cache_dir).expanduser() if recipe.data.cache_dir else default_directory()
 
 
+def _prefix_key(model: Embedder) -> dict[str, str]:
+    """What the stored activations depend on beside the images and the transform."""
+    return {"network": model.backbone.prefix_name, "prefix": model.backbone.prefix_fingerprint()}
+
+
 def _stored(
     images: ImageSet,
     transform: Transform,
     model: Embedder,
     recipe: Recipe,
     *,
+    key: dict[str, str],
     device: torch.device,
     say: Callable[[str], None],
 ) -> RowSource:
@@ -98,7 +103,7 @@ def _stored(
         images,
         lambda x: backbone.frozen_part(x.to(device)),
         transform=transform,
-        key={"network": backbone.prefix_name, "prefix": backbone.prefix_fingerprint()},
+        key=key,
         workers=recipe.data.workers,
     )
 

@@ -17,26 +17,26 @@ PAPER, INK, FAINT, RIGHT, WRONG, QUIET = "#ffffff", "#1f2933", "#7b8794", "#2f9e
 
 
 @dataclass(frozen=True)
-class Block:
-    """Answers of one model: for every query the paths that were found, and whether each is right (None: unknown)."""
+class ModelAnswers:
+    """One model's answers: for every query the paths that were found, and whether each is right (None: unknown)."""
 
     title: str
     found: Sequence[Sequence[tuple[str, bool | None]]]
 
 
-def contact_sheet(queries: Sequence[str], blocks: Sequence[Block], path: Path) -> None:
-    """Queries on the left, a block for each model; framed green where it is the same class, red where not."""
-    k = max(len(row) for block in blocks for row in block.found)
-    width = 2 * EDGE + CELL + len(blocks) * (3 * GAP + k * (CELL + GAP)) - GAP
+def side_by_side(queries: Sequence[str], models: Sequence[ModelAnswers], path: Path) -> None:
+    """Queries on the left, then each model's answers; framed green where it is the same class, red where not."""
+    k = max(len(row) for model in models for row in model.found)
+    width = 2 * EDGE + CELL + len(models) * (3 * GAP + k * (CELL + GAP)) - GAP
     sheet = Image.new("RGB", (width, 2 * EDGE + HEAD + len(queries) * (CELL + GAP) - GAP), PAPER)
     pen = ImageDraw.Draw(sheet)
     pen.text((EDGE, EDGE), "query", fill=FAINT, font=ImageFont.load_default(15))
     for number, query in enumerate(queries):
         _cell(sheet, pen, query, EDGE, _top(number), QUIET)
-    for place, block in enumerate(blocks):
+    for place, model in enumerate(models):
         left = EDGE + CELL + 3 * GAP + place * (k * (CELL + GAP) + 3 * GAP)
-        pen.text((left, EDGE), block.title, fill=INK, font=ImageFont.load_default(15))
-        for number, row in enumerate(block.found):
+        pen.text((left, EDGE), model.title, fill=INK, font=ImageFont.load_default(15))
+        for number, row in enumerate(model.found):
             for column, (hit, right) in enumerate(row):
                 colour = QUIET if right is None else RIGHT if right else WRONG
                 _cell(sheet, pen, hit, left + column * (CELL + GAP), _top(number), colour)

@@ -1,4 +1,4 @@
-"""What a person watching a run sees: a progress line, the last validation figures, and messages. On standard error."""
+"""What a person watching a run sees on standard error: a progress line, the last validation figures, and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request may cost."""
+"""The limits on what a request may cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left to read when a run is over: ``report.json``, and ``report.html`` about the best model."""
+"""The reports of a run: ``report.json``, and ``report.html`` about the best model."""
 
 from __future__ import annotations
 
