@@ -53,7 +53,7 @@ class Whole:
     def __init__(self, picture: np.ndarray):
         centred = picture.astype(np.float64) - picture.mean()
         self.shape = picture.shape
-        self.spectrum = scipy.fft.rfft2(centred)
+        self.spectrum = _spectrum(centred, picture.shape)
         self.sums, self.squares = (np.pad(x.cumsum(0).cumsum(1), ((1, 0), (1, 0))) for x in (centred, centred**2))
 
     def correlation(self, part: np.ndarray) -> np.ndarray:
@@ -61,7 +61,7 @@ class Whole:
         h, w = part.shape
         template = part.astype(np.float64) - part.mean()
         energy = np.square(template).sum()
-        product = scipy.fft.irfft2(self.spectrum * np.conj(scipy.fft.rfft2(template, self.shape)), self.shape)
+        product = _pixels(self.spectrum * np.conj(_spectrum(template, self.shape)), self.shape)
         sums, squares = _boxes(self.sums, h, w), _boxes(self.squares, h, w)
         spread = np.maximum(squares - sums**2 / (h * w), 1e-6 * max(squares.max(), 1e-12))
         return product[: sums.shape[0], : sums.shape[1]] / np.sqrt(spread * max(energy, 1e-12))
@@ -102,6 +102,14 @@ def _placed(whole: Picture, part: np.ndarray, scale: float) -> float:
 
 def _detail(picture: np.ndarray) -> np.ndarray:
     return picture - gaussian_filter(picture, SMOOTH, mode="nearest")
+
+
+def _spectrum(picture: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    return np.asarray(scipy.fft.rfft2(picture, shape))
+
+
+def _pixels(spectrum: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    return np.asarray(scipy.fft.irfft2(spectrum, shape))
 
 
 def _boxes(total: np.ndarray, h: int, w: int) -> np.ndarray:
