@@ -219,7 +219,7 @@ def test_mirrored_is_the_mirror_image_of_what_the_transform_shows(transform):
 
 
 def test_a_random_transform_cannot_be_mirrored():
-    with pytest.raises(ConfigError, match="without chance"):
+    with pytest.raises(ConfigError, match="deterministic"):
         Viewed(RandomResizedCrop(24), "mirror", lambda x: x.flip(-1))
 
 

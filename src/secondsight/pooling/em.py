@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from secondsight.errors import DataError, ShapeError
+from secondsight.functional.pooling.eigenvectors import eigh
 from secondsight.functional.pooling.factors import covariances, mfa_posteriors, weighted_moments
 from secondsight.functional.pooling.residuals import nearest_codeword
 from secondsight.pooling.contract import Features
@@ -131,7 +132,7 @@ def _start(points: Tensor, n: int, f: int, floor: float, seed: int) -> tuple[Mix
 
 def _directions(r: Float[Tensor, "m d"], f: int) -> Float[Tensor, "d f"]:
     """Λ of probabilistic PCA: leading eigenvectors, scaled by what their eigenvalues exceed the rest's mean by."""
-    values, vectors = torch.linalg.eigh(r.T @ r / len(r))
+    values, vectors = eigh(r.T @ r / len(r))
     rest = values[:-f].mean() if len(values) > f else values.new_zeros(())
     # never exactly zero: EM could not leave it
     scale = (values[-f:] - rest).clamp_min(1e-3 * values.mean().clamp_min(1e-12)).sqrt()

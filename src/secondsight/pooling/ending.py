@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError
+from secondsight.functional.pooling.eigenvectors import eigh
 
 SMOOTH = 1e-2
 """ε: below a hundredth of the mean |z| the power bends into a straight line through zero."""
@@ -84,7 +85,7 @@ def whitening(z: Float[Tensor, "n k"], exponent: float, *, keep: int) -> Float[T
 
     Directions below the middle one count as much as that: few images say little about them.
     """
-    values, vectors = torch.linalg.eigh((z.T @ z).double() / len(z))
+    values, vectors = eigh((z.T @ z).double() / len(z))
     middle = values[-((min(len(z), len(values)) + 1) // 2)]
     w = vectors * values.clamp_min(middle).clamp_min(1e-12) ** -exponent
     w = w @ vectors.T if keep == len(w) else w[:, -keep:]

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from secondsight.functional.pooling.eigenvectors import eigh
 from secondsight.functional.pooling.residuals import nearest_codeword
 from secondsight.pooling.contract import Features
 from secondsight.pooling.feature_samples import chunks, usable
@@ -22,7 +23,7 @@ def main_directions(features: Features, n: int) -> Float[Tensor, "d n"]:
         x = chunk if chunk.dtype == torch.float64 else chunk.float()
         product = (x.mT @ x).double()
         moment = product if moment is None else moment + product
-    return torch.linalg.eigh(usable(moment)).eigenvectors.flip(1)[:, :n]
+    return eigh(usable(moment))[1].flip(1)[:, :n]
 
 
 def cluster_axes(
@@ -38,7 +39,7 @@ def cluster_axes(
     for k, centre in enumerate(centres):
         own = _scatter((points[words == k] - centre).double())
         # enough of the pooled scatter to order what the cluster does not determine, too little to turn what it does
-        vectors = torch.linalg.eigh(own + 1e-6 * pooled).eigenvectors[:, -dim:].flip(1)
+        vectors = eigh(own + 1e-6 * pooled)[1][:, -dim:].flip(1)
         axes.append(vectors)
         tensors.append(vectors.T @ own @ vectors)
     return torch.stack(axes).to(points), torch.stack(tensors).to(points)
@@ -102,7 +103,7 @@ class PCA:
 def _strongest(rows: Float[Tensor, "m width"], rank: int) -> Float[Tensor, "r width"]:
     """At most ``rank`` orthogonal rows with the same RᵀR, but for the weakest directions."""
     gram = (rows @ rows.mT).double()
-    values, v = torch.linalg.eigh(gram)
+    values, v = eigh(gram)
     values, v = values.flip(0)[:rank], v.flip(1)[:, :rank]
     keep = values > values[:1] * len(rows) * torch.finfo(rows.dtype).eps
     strong = v[:, keep].mT.to(rows.dtype) @ rows

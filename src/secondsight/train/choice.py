@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from secondsight.errors import DataError, UnknownName
+from secondsight.functional.pooling.eigenvectors import eigh
 
 SHRINK = 0.3
 """s: how much every direction counts as noise, whatever the training classes say."""
@@ -111,7 +112,7 @@ def learned_metric(
     _, index, counts = labels.unique(return_inverse=True, return_counts=True)
     means = z.new_zeros(len(counts), z.shape[1]).index_add_(0, index, z) / counts[:, None]
     within = z - means[index]
-    values, vectors = torch.linalg.eigh((within.T @ within).double() / len(z))
+    values, vectors = eigh((within.T @ within).double() / len(z))
     values = values.clamp_min(0)
     scale = (values + shrink * values.mean()).clamp_min(1e-12) ** -0.5
     return ((vectors * scale) @ vectors.T).to(z)

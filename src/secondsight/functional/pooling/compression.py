@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float, Int8, UInt8
 from torch import Tensor
 
+from secondsight.functional.pooling.eigenvectors import eigh
+
 
 def share_projectors(
     w: Float[Tensor, "n d o"],
@@ -30,7 +32,7 @@ def share_projectors(
     root, unroot = _roots(torch.eye(n) if usage is None else usage, w)
     rooted = torch.tensordot(root, w.double(), 1)  # (n, d, o)
     spread = rooted if moment is None else torch.einsum("de,neo->ndo", moment.double(), rooted)
-    energy, vectors = torch.linalg.eigh(rooted.flatten(1) @ spread.flatten(1).T)
+    energy, vectors = eigh(rooted.flatten(1) @ spread.flatten(1).T)
     q = vectors[:, -r:].flip(1)
     lost = float(energy[: n - r].clamp_min(0).sum() / energy.clamp_min(0).sum().clamp_min(1e-30))
     return (unroot @ q).to(w), torch.tensordot(q.T, rooted, 1).to(w), lost
@@ -38,7 +40,7 @@ def share_projectors(
 
 def _roots(usage: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
     """H^½ and H^{−½}; a codeword that is never used keeps a trace of weight, so that the inverse exists."""
-    values, vectors = torch.linalg.eigh(usage.to(like.device).double())
+    values, vectors = eigh(usage.to(like.device).double())
     values = values.clamp_min(1e-4 * values[-1].item())
     return (vectors * values.sqrt()) @ vectors.T, (vectors * values.rsqrt()) @ vectors.T
 

@@ -13,6 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from secondsight.functional.pooling.eigenvectors import eigh
+
 EXPORTED_STEPS = 18
 """Newton–Schulz steps that stand for an eigendecomposition: as close as single precision gets. Many more would let
 rounding grow in the directions where the covariance is zero.
@@ -58,7 +60,7 @@ def matrix_power(c: Float[Tensor, "b d d"], power: float = 0.5) -> Float[Tensor,
 class _MatrixPower(torch.autograd.Function):
     @staticmethod
     def forward(ctx, c: Tensor, power: float) -> Tensor:
-        values, u = torch.linalg.eigh(c)
+        values, u = eigh(c)
         floor = c.shape[-1] * torch.finfo(c.dtype).eps * values[:, -1:].clamp_min(0)
         values = values.where(values > floor, 0)
         ctx.save_for_backward(values, u, floor)

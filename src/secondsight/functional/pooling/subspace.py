@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from secondsight.functional.pooling.eigenvectors import eigh
 from secondsight.functional.pooling.normalise import l2
 
 
@@ -82,7 +83,7 @@ def _spectrum(x: Tensor) -> tuple[Tensor, Tensor]:
     With the smaller Gram matrix, X Xᵀ = V Λ Vᵀ, that is W = V Λ^{-1/2}. Zeros stand for what X has nothing of.
     """
     few = x.shape[1] < x.shape[2]
-    values, w = torch.linalg.eigh(x @ x.mT if few else x.mT @ x)
+    values, w = eigh(x @ x.mT if few else x.mT @ x)
     values, w = values.flip(-1), w.flip(-1)
     there = values > _tolerance(x) * values[:, :1].clamp_min(torch.finfo(x.dtype).tiny)
     values = values.where(there, 0)
