@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,8 @@ import pytest
 from index_worker import DIM, step
 from secondsight import index
 from secondsight.errors import DataError
-from secondsight.index import segments
+from secondsight.index import growth, segments
+from secondsight.index.store import Change, Record
 
 KILLS = int(os.environ.get("KILLS", 8))
 """``make kills N=100`` for more of them."""
@@ -207,6 +209,38 @@ def test_check_finds_a_single_flipped_bit_and_repair_keeps_the_rest(tmp_path):
     again = index.open(made.path)
     assert again.check().problems == []
     assert again.ids().tolist() == kept.tolist()
+
+
+@pytest.mark.parametrize("change", ["label = 'egret'", "path = 'b/0.png'", "width = 49", "size = NULL", "c0 = 4"])
+def test_a_row_of_the_catalogue_that_changed_by_itself_is_an_error_and_repair_leaves_it_out(tmp_path, change):
+    made = index.create(tmp_path / "c.index", dim=8)
+    records = [Record(None, f"{n}.png", "heron", 9, 10, b"h", 48, 40, {"wings": 2}) for n in range(3)]
+    made.store.commit(Change(records, np.eye(8)[:3]))
+    made.close()
+    with sqlite3.connect(made.path / "index.sqlite") as database:
+        database.execute(f"UPDATE items SET {change} WHERE id = 1")
+    again = index.open(made.path)
+    assert again.item(0).label == "heron"
+    with pytest.raises(DataError, match=r"item 1 .* damaged.*secondsight check"):
+        again.item(1)
+    with pytest.raises(DataError, match=r"item 1 .* damaged.*secondsight check"):
+        again.search(np.eye(8)[1], k=3)
+    assert "1 items are damaged in the catalogue (the first: 1)" in again.check().problems
+    assert again.check(repair=True).sound
+    assert index.open(made.path).ids().tolist() == [0, 2]
+    assert index.open(made.path).check().problems == []
+
+
+@pytest.mark.parametrize("change", ["facts SET value = '9' WHERE key = 'dim'", "roots SET spec = '/elsewhere'"])
+def test_a_fact_or_a_folder_that_changed_by_itself_is_an_error(tmp_path, change):
+    made = index.create(tmp_path / "c.index", dim=8)
+    growth.add_root(made.store, str(tmp_path), "folder", True)
+    made.add_vectors(np.eye(8))
+    made.close()
+    with sqlite3.connect(made.path / "index.sqlite") as database:
+        database.execute(f"UPDATE {change}")
+    with pytest.raises(DataError, match=r"damaged.*secondsight check"):
+        index.open(made.path).search(np.eye(8)[1])
 
 
 def test_a_lost_segment_is_an_error_that_names_the_cure(tmp_path):

@@ -14,7 +14,7 @@ import numpy as np
 from secondsight.calibration import Calibration
 from secondsight.errors import ConfigError, UnknownName
 from secondsight.index.approximate import load
-from secondsight.index.catalogue import fact, restored
+from secondsight.index.catalogue import damaged, fact, item_checksum, restored, roots_of
 from secondsight.index.exact import Best, Exact, ordered, rescored, scan
 from secondsight.index.filters import Where, compiled
 from secondsight.index.hits import Hits
@@ -163,14 +163,14 @@ class Searcher:
         else:
             engine = _opened(facts, self.store)
         given = fact(database, "calibration")
-        roots = database.execute("SELECT id, spec, kind FROM roots").fetchall()
+        roots = roots_of(database)
         exact = Exact(snapshot) if before is None else before.exact
         return _Known(
             facts.get("number"),
             engine,
             exact.refreshed(snapshot, 0 if engine is None else engine.last + 1),
             Calibration.from_dict(given) if given else None,
-            {number: Root(number, restored(spec) or "", kind, False).base for number, spec, kind in roots},
+            {number: Root(number, restored(spec) or "", kind, False).base for number, spec, kind, _ in roots},
             self.parts(fact(database, "parts") or {}),
         )
 
@@ -254,12 +254,15 @@ def _rows(database: sqlite3.Connection, ids: np.ndarray, roots: dict[int, str]) 
     """Where items are and their labels; −1 is nobody."""
     found: dict[int, tuple] = {-1: (None, None)}
     wanted = list(set(ids.ravel().tolist()))
+    own = item_checksum(database)
     for start in range(0, len(wanted), 500):
         some = wanted[start : start + 500]
         marks = ",".join("?" * len(some))
-        for number, root, path, label in database.execute(
-            f"SELECT id, root, path, label FROM items WHERE id IN ({marks})", some
+        for number, root, path, label, sound in database.execute(
+            f"SELECT id, root, path, label, own IS {own} FROM items WHERE id IN ({marks})", some
         ):
+            if not sound:
+                raise damaged(f"item {number} of the index")
             name = restored(path)
             place = name if root is None or name is None else os.path.join(roots[root], name)
             found[number] = place, restored(label)

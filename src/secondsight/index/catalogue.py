@@ -9,6 +9,9 @@ columns      what the user's table says about the items: name → column of ``it
 failures     files that could not be decoded, so that ``update`` need not try them again until they change
 dismissals   pairs that the user said are no duplicates
 places       where the map puts an item
+
+SQLite keeps no checksums: ``own`` is that of a row. A bit that flips in a label, a path or a fact is an error, not
+another answer.
 """
 
 from __future__ import annotations
@@ -23,21 +26,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from xxhash import xxh3_64_intdigest
 
 from secondsight.errors import DataError
 
-FORMAT = 1
+FORMAT = 2  # 1 had no checksums of rows
 FILE = "index.sqlite"
+FIELDS = ("root", "path", "label", "size", "mtime", "hash", "width", "height")
+"""Columns of ``items`` beside ``id``, ``own`` and the user's."""
 
 _SCHEMA = """
-CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE roots (id INTEGER PRIMARY KEY, spec NOT NULL UNIQUE, kind TEXT NOT NULL, labelled INTEGER NOT NULL);
+CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL, own INTEGER) WITHOUT ROWID;
+CREATE TABLE roots (
+    id INTEGER PRIMARY KEY, spec NOT NULL UNIQUE, kind TEXT NOT NULL, labelled INTEGER NOT NULL, own INTEGER
+);
 CREATE TABLE segments (
     id INTEGER PRIMARY KEY AUTOINCREMENT, rows INTEGER NOT NULL, first INTEGER NOT NULL, checksum TEXT NOT NULL
 );
 CREATE TABLE items (
     id INTEGER PRIMARY KEY, root INTEGER, path, label TEXT, size INTEGER, mtime INTEGER, hash BLOB,
-    width INTEGER, height INTEGER
+    width INTEGER, height INTEGER, own INTEGER
 );
 CREATE UNIQUE INDEX items_path ON items (root, path);
 CREATE INDEX items_hash ON items (hash);
@@ -86,13 +94,15 @@ class Catalogue:
     def create(folder: Path, facts: dict[str, Any]) -> None:
         """Write an empty catalogue into ``folder``, in one piece."""
         with contextlib.closing(sqlite3.connect(folder / FILE, isolation_level=None)) as database:
+            database.create_function("checksum", -1, checksum, deterministic=True)
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("BEGIN")
             for statement in _SCHEMA.split(";"):
                 if statement.strip():
                     database.execute(statement)
             given = {"format": FORMAT, "generation": 0, "next_id": 0, **facts}
-            database.executemany("INSERT INTO facts VALUES (?, ?)", [(k, json.dumps(v)) for k, v in given.items()])
+            for key, value in given.items():
+                set_fact(database, key, value)
             database.execute("COMMIT")
 
     def _check_format(self) -> None:
@@ -129,9 +139,7 @@ class Catalogue:
             database.execute("BEGIN IMMEDIATE")
             try:
                 yield database
-                database.execute(
-                    "UPDATE facts SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) WHERE key = 'generation'"
-                )
+                set_fact(database, "generation", fact(database, "generation") + 1)
                 database.execute("COMMIT")
             except BaseException:
                 if database.in_transaction:
@@ -158,13 +166,49 @@ class Catalogue:
             database.close()
 
 
+def checksum(*values: Any) -> int:
+    """64 bits of a row as SQLite gives it; NULLs at its end do not count, so that a column can be added.
+
+    >>> checksum(1, "heron") == checksum(1, "heron", None) != checksum(1, "hero", "n")
+    True
+    """
+    there = len(values)
+    while there and values[there - 1] is None:
+        there -= 1
+    return xxh3_64_intdigest(repr(values[:there]).encode()) - 2**63
+
+
+def item_checksum(database: sqlite3.Connection) -> str:
+    """In SQL: what ``own`` of a row of ``items`` has to be."""
+    given = database.execute("SELECT COUNT(*) FROM columns").fetchone()[0]
+    return f"checksum({', '.join(['id', *FIELDS, *(f'c{n}' for n in range(given))])})"
+
+
+def damaged(what: str) -> DataError:
+    return DataError(f"{what} is damaged: its checksum does not fit; find out more with: secondsight check INDEX")
+
+
 def fact(database: sqlite3.Connection, key: str, default: Any = None) -> Any:
-    found = database.execute("SELECT value FROM facts WHERE key = ?", (key,)).fetchone()
-    return default if found is None else json.loads(found[0])
+    found = database.execute("SELECT value, own FROM facts WHERE key = ?", (key,)).fetchone()
+    if found is None:
+        return default
+    if found[1] != checksum(key, found[0]):
+        raise damaged(f"the index's fact {key!r}")
+    return json.loads(found[0])
 
 
 def set_fact(database: sqlite3.Connection, key: str, value: Any) -> None:
-    database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (key, json.dumps(value)))
+    text = json.dumps(value)
+    database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?)", (key, text, checksum(key, text)))
+
+
+def roots_of(database: sqlite3.Connection) -> list[tuple[int, str | bytes, str, int]]:
+    """id, spec, kind and whether it is labelled, of every root."""
+    rows = database.execute("SELECT id, spec, kind, labelled, own FROM roots ORDER BY id").fetchall()
+    for number, *row, own in rows:
+        if own != checksum(*row):
+            raise damaged(f"the index's folder {number}")
+    return [row[:-1] for row in rows]
 
 
 def labels_of(database: sqlite3.Connection, ids: np.ndarray) -> list[str | None]:
@@ -175,7 +219,7 @@ def labels_of(database: sqlite3.Connection, ids: np.ndarray) -> list[str | None]
 
 
 def _connected(file: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(file, isolation_level=None, timeout=30, check_same_thread=False)
+    database = _open(str(file), timeout=30)
     try:
         # FULL: a commit that was acknowledged survives a power cut, too, not only the end of the process.
         database.execute("PRAGMA synchronous = FULL")
@@ -187,7 +231,13 @@ def _connected(file: Path) -> sqlite3.Connection:
         if os.access(file.parent, os.W_OK) or (wal.exists() and wal.stat().st_size):
             raise
     # A folder that may not be written to: without a log beside it the file is all there is, and does not change.
-    return sqlite3.connect(f"{file.resolve().as_uri()}?immutable=1", uri=True, isolation_level=None)
+    return _open(f"{file.resolve().as_uri()}?immutable=1", uri=True)
+
+
+def _open(where: str, *, timeout: float = 5, uri: bool = False) -> sqlite3.Connection:
+    database = sqlite3.connect(where, isolation_level=None, timeout=timeout, uri=uri, check_same_thread=False)
+    database.create_function("checksum", -1, checksum, deterministic=True)
+    return database
 
 
 def _explanation(error: Exception) -> str:

@@ -19,7 +19,7 @@ from secondsight.index import duplicates, examination, facts, growth, regions, r
 from secondsight.index import engine as engines
 from secondsight.index import parts as parts_room
 from secondsight.index.answer import Searcher
-from secondsight.index.catalogue import FILE, restored, stored
+from secondsight.index.catalogue import FILE, damaged, item_checksum, restored, stored
 from secondsight.index.duplicates import Group
 from secondsight.index.examination import Examination
 from secondsight.index.filters import Where, compiled
@@ -195,11 +195,14 @@ class Index:
         bases = {root.id: root for root in growth.roots(self.store)}
         with self.store.reading() as (database, _):
             columns = list(database.execute("SELECT name, field FROM columns"))
-            extra = "".join(f", {field}" for _, field in columns)
+            extra, own = "".join(f", {field}" for _, field in columns), item_checksum(database)
             rows = database.execute(
-                f"SELECT id, root, path, label, width, height, size{extra} FROM items WHERE {condition}", parameters
+                f"SELECT own IS {own}, id, root, path, label, width, height, size{extra} FROM items WHERE {condition}",
+                parameters,
             ).fetchall()
-        for number, root, path, label, width, height, size, *values in rows:
+        for sound, number, root, path, label, width, height, size, *values in rows:
+            if not sound:
+                raise damaged(f"item {number} of {self.path}")
             name = restored(path)
             place = name if root is None or name is None else bases[root].file(name)
             given = {n: v for (n, _), v in zip(columns, values, strict=True) if v is not None}

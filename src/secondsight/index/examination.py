@@ -10,6 +10,7 @@ import numpy as np
 from secondsight.errors import DataError, SecondsightError
 from secondsight.index import segments
 from secondsight.index.approximate import load
+from secondsight.index.catalogue import item_checksum
 from secondsight.index.segments import Segment
 from secondsight.progress import track
 
@@ -45,6 +46,8 @@ def check(index: Index, *, repair: bool = False) -> Examination:
                 found.problems.append(f"{store.catalogue.file}: {answer}")
         listed = database.execute("SELECT id, rows, checksum FROM segments ORDER BY first").fetchall()
         items = np.fromiter((r[0] for r in database.execute("SELECT id FROM items ORDER BY id")), np.int64)
+        wrong = database.execute(f"SELECT id FROM items WHERE own IS NOT {item_checksum(database)} ORDER BY id")
+        rotten = np.fromiter((r[0] for r in wrong), np.int64)
         dead = np.fromiter((r[0] for r in database.execute("SELECT id FROM dead ORDER BY id")), np.int64)
     broken, held = [], []
     for number, rows, checksum in track(listed, "checking vectors"):
@@ -63,13 +66,16 @@ def check(index: Index, *, repair: bool = False) -> Examination:
         found.problems.append(f"{len(lost):,} items have no vector (the first: {lost[0]})")
     if len(stray):
         found.problems.append(f"{len(stray):,} vectors belong to no item (the first: {stray[0]})")
+    if len(rotten):
+        found.problems.append(f"{len(rotten):,} items are damaged in the catalogue (the first: {rotten[0]})")
     _check_model(index, found)
     if (facts := index.store.fact("engine", {})).get("folder") and load(index.path / facts["folder"]) is None:
         found.problems.append(f"{index.path / facts['folder']}: the engine is damaged; searches compare every vector")
-    if repair and (broken or len(lost) or len(stray)):
-        _mend(index, broken, lost, stray)
+    if repair and (broken or len(lost) or len(stray) or len(rotten)):
+        gone = np.union1d(lost, rotten)
+        _mend(index, broken, gone, np.union1d(stray, np.setdiff1d(rotten, lost)))
         found.mended.append(
-            f"{len(lost):,} items were removed; get them back from their files with: secondsight update {index.path}"
+            f"{len(gone):,} items were removed; get them back from their files with: secondsight update {index.path}"
         )
     if repair and index.store.fact("engine") is not None:
         index.build()
@@ -88,6 +94,7 @@ def _check_model(index: Index, found: Examination) -> None:
 
 def _mend(index: Index, broken: list[int], lost: np.ndarray, stray: np.ndarray) -> None:
     with index.store.writer(), index.store.catalogue.writing() as database:
+        database.execute("REINDEX")  # or a row that no longer fits its index could not be deleted
         database.executemany("DELETE FROM segments WHERE id = ?", [(number,) for number in broken])
         database.executemany("DELETE FROM items WHERE id = ?", [(int(i),) for i in lost])
         database.executemany("INSERT OR IGNORE INTO dead VALUES (?)", [(int(i),) for i in stray])

@@ -9,7 +9,7 @@ import numpy as np
 
 from secondsight.data.loading.decode import DecodeError
 from secondsight.index import scan
-from secondsight.index.catalogue import restored, stored
+from secondsight.index.catalogue import checksum, restored, roots_of, stored
 from secondsight.index.comparison import compare
 from secondsight.index.scan import Content, Found, Root
 from secondsight.index.store import Change, Record, Store
@@ -198,7 +198,7 @@ def _readable(file: str) -> bool:
 def roots(store: Store) -> list[Root]:
     """Every root of an index."""
     with store.catalogue.reading() as database:
-        rows = database.execute("SELECT id, spec, kind, labelled FROM roots ORDER BY id").fetchall()
+        rows = roots_of(database)
     return [Root(number, restored(spec) or "", kind, bool(labelled)) for number, spec, kind, labelled in rows]
 
 
@@ -209,7 +209,9 @@ def add_root(store: Store, spec: str, kind: str, labelled: bool) -> Root:
             return root
     with store.writer(), store.catalogue.writing() as database:
         row = (stored(spec), kind, int(labelled))
-        number = database.execute("INSERT INTO roots (spec, kind, labelled) VALUES (?, ?, ?)", row).lastrowid
+        number = database.execute(
+            "INSERT INTO roots (spec, kind, labelled, own) VALUES (?, ?, ?, ?)", (*row, checksum(*row))
+        ).lastrowid
     return Root(number or 0, spec, kind, labelled)
 
 

@@ -20,15 +20,13 @@ import numpy as np
 
 from secondsight.errors import DataError, UnknownName
 from secondsight.index import segments
-from secondsight.index.catalogue import Catalogue, fact, set_fact, stored
+from secondsight.index.catalogue import FIELDS, Catalogue, fact, item_checksum, set_fact, stored
 from secondsight.index.segments import DTYPES, Segment
 from secondsight.index.snapshot import Snapshot
 
 LOCK = "lock"
 FAN = 8
 """Small segments that are merged into one when there are so many."""
-
-_FIELDS = ("root", "path", "label", "size", "mtime", "hash", "width", "height")
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class Record:
     columns: Mapping[str, Any] = field(default_factory=dict)
 
     def row(self) -> tuple[Any, ...]:
-        return tuple(stored(getattr(self, f)) if f in ("path", "label") else getattr(self, f) for f in _FIELDS)
+        return tuple(stored(getattr(self, f)) if f in ("path", "label") else getattr(self, f) for f in FIELDS)
 
 
 @dataclass
@@ -215,22 +213,26 @@ def _delete(database: sqlite3.Connection, ids: Sequence[int]) -> None:
 def _edit(database: sqlite3.Connection, changed: Mapping[int, Record]) -> None:
     # Names first given up, then taken: two files may have swapped theirs.
     database.executemany("UPDATE items SET path = NULL WHERE id = ?", [(int(i),) for i in changed])
-    names = ", ".join(f"{name} = ?" for name in _FIELDS)
+    names = ", ".join(f"{name} = ?" for name in FIELDS)
     for number, record in changed.items():
         extra = _extra(database, record.columns)
         more = "".join(f", {name} = ?" for name in extra)
         values = (*record.row(), *extra.values(), int(number))
         database.execute(f"UPDATE items SET {names}{more} WHERE id = ?", values)
+    if changed:
+        own = item_checksum(database)
+        database.executemany(f"UPDATE items SET own = {own} WHERE id = ?", [(int(i),) for i in changed])
 
 
 def _insert(database: sqlite3.Connection, ids: np.ndarray, records: Sequence[Record]) -> None:
     names = list(dict.fromkeys(name for record in records for name in record.columns))
     extra = [_field(database, name) for name in names]
-    marks = ", ".join("?" * (1 + len(_FIELDS) + len(extra)))
+    marks = ", ".join("?" * (1 + len(FIELDS) + len(extra)))
     database.executemany(
-        f"INSERT INTO items ({', '.join(['id', *_FIELDS, *extra])}) VALUES ({marks})",
+        f"INSERT INTO items ({', '.join(['id', *FIELDS, *extra])}) VALUES ({marks})",
         ((int(i), *r.row(), *(_value(r.columns.get(n)) for n in names)) for i, r in zip(ids, records, strict=True)),
     )
+    database.execute(f"UPDATE items SET own = {item_checksum(database)} WHERE id >= ?", (int(ids[0]),))
     done = [(record.root, stored(record.path)) for record in records if record.path is not None]
     database.executemany("DELETE FROM failures WHERE root = ? AND path = ?", done)
 
