@@ -76,24 +76,26 @@ def uploaded(picture: bytes) -> Asked:
 def load(
     asked: Callable[[int], Asked], port: int, *, seconds: float, clients: int = CLIENTS, pause: float = 0.0
 ) -> list[float]:
-    """Seconds of every request, from ``clients`` connections that ask for ``seconds``."""
+    """Seconds of every request, from ``clients`` connections that ask for ``seconds``.
+
+    Bare sockets: http.client would take as much of the machine as the server does.
+    """
     taken: list[float] = []
     stop = time.perf_counter() + seconds
 
     def client(number: int) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        turn = number
-        while time.perf_counter() < stop:
-            body, headers = asked(turn)
-            start = time.perf_counter()
-            connection.request("POST", "/api/search", body, headers)
-            answer = connection.getresponse()
-            content = answer.read()
-            if answer.status != 200:
-                raise RuntimeError(content.decode())
-            taken.append(time.perf_counter() - start)
-            turn += clients
-            time.sleep(pause)
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+            turn = number
+            while time.perf_counter() < stop:
+                body, headers = asked(turn)
+                lines = {"host": f"127.0.0.1:{port}", "content-length": str(len(body)), **headers}
+                head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+                start = time.perf_counter()
+                connection.sendall(f"POST /api/search HTTP/1.1\r\n{head}\r\n".encode() + body)
+                answered(connection)
+                taken.append(time.perf_counter() - start)
+                turn += clients
+                time.sleep(pause)
 
     threads = [threading.Thread(target=client, args=(n,)) for n in range(clients)]
     for thread in threads:
@@ -101,6 +103,19 @@ def load(
     for thread in threads:
         thread.join()
     return taken
+
+
+def answered(connection: socket.socket) -> None:
+    """Read one answer to its end."""
+    content = b""
+    while b"\r\n\r\n" not in content:
+        content += connection.recv(1 << 16)
+    head, _, body = content.partition(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length:")[1].split()[0])
+    while len(body) < length:
+        body += connection.recv(1 << 16)
+    if b" 200 " not in head[:16]:
+        raise RuntimeError(body.decode())
 
 
 def memory(pid: int) -> int:
@@ -125,14 +140,13 @@ def network() -> Embedder:
     return made
 
 
-def vectors(folder: Path, items: int) -> index.Index:
-    """Clusters, as pictures make them."""
+def filled(made: index.Index, items: int) -> index.Index:
+    """``made`` with ``items`` vectors in clusters, as pictures make them, and its engine built."""
     rng = np.random.default_rng(0)
-    made = index.create(folder / "many.index", dim=512)
-    centres = rng.normal(size=(2000, 512)).astype(np.float32)
-    for start in range(0, items, 20_000):
-        n = min(20_000, items - start)
-        noise = rng.normal(size=(n, 512), scale=0.8).astype(np.float32)
+    centres = rng.normal(size=(2000, made.dim)).astype(np.float32)
+    while (missing := items - len(made)) > 0:
+        n = min(20_000, missing)
+        noise = rng.normal(size=(n, made.dim), scale=0.8).astype(np.float32)
         made.add_vectors(centres[rng.integers(0, len(centres), n)] + noise)
     made.build()
     return made
@@ -236,12 +250,12 @@ def milliseconds(made: index.Index, files: list[bytes], out) -> None:
     pixels = decoders.pixels(files[0], network.model.transform.target, "a").result()
     queries = made.vectors(range(16))
     hits = made.searcher.search(queries[:1], 10)
-    (answer,) = service.shown(hits)
+    (answer,) = service.answers(hits)
     steps: dict[str, Callable[[], Any]] = {
         "reading the request": lambda: SearchRequest.model_validate(json.loads(b'{"id": 3, "k": 10}')),
         "search, one question": lambda: made.searcher.search(queries[:1], 10),
         "search, each of 16 together": lambda: made.searcher.search(queries, 10),
-        "what is known about 10 hits": lambda: service.shown(hits),
+        "what is known about 10 hits": lambda: service.answers(hits),
         "writing the answer": lambda: JSONResponse(answer),
         "a picture: decoding, in its process": lambda: decoders.pixels(files[0], 224, "a").result(),
         "a picture: network, alone": lambda: network.run([pixels], ["a"]),
@@ -271,15 +285,11 @@ def main() -> None:
     spent = table("Where the milliseconds go", "step", "ms")
     with tempfile.TemporaryDirectory() as name:
         folder, files = Path(name), photos(Path(name))
-        questions(vectors(folder, options.items), options.seconds, out)
+        questions(filled(index.create(folder / "many.index", dim=512), options.items), options.seconds, out)
         model = network()
         small = index.create(folder / "photos.index", model, str(folder / "photos"))
         pictures(small, files, options.seconds, options.minutes, out)
-        rng = np.random.default_rng(1)
-        while len(small) < options.items:
-            n = min(20_000, options.items - len(small))
-            small.add_vectors(rng.normal(size=(n, model.dim)).astype(np.float32))
-        small.build()
+        filled(small, options.items)
         boxes(small, files, options.seconds, out)
         milliseconds(small, files, spent)
     console.print(out)

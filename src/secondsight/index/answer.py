@@ -193,7 +193,7 @@ class Searcher:
         ids = best.ids.copy()
         for row, gone in zip(ids, out, strict=True):
             if gone:
-                row[np.isin(row, gone)] = -1
+                row[(row[:, None] == np.array(gone)).any(1)] = -1
         scores = rescored(queries, ids, snapshot)
         if parts is not None and database is not None:
             scores = np.maximum(scores, parts.best(queries, ids, database, snapshot)[0])

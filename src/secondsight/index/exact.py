@@ -7,6 +7,7 @@ work of turning blocks into float32 for one matrix product each.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,7 +24,7 @@ ROWS = 16384
 FEW = 8
 """Queries up to which reading float16 as it is beats a matrix product."""
 
-_RESCORED = 1 << 18  # numbers that are rescored at once: 2 MB as float64
+_RESCORED = 1 << 18  # numbers that are fetched at once: 1 MB as float32
 _FIRST = 2048  # vectors from which the first threshold is taken
 
 
@@ -176,11 +177,14 @@ def rescored(queries: np.ndarray, ids: np.ndarray, snapshot: Snapshot) -> np.nda
     step = max(1, _RESCORED // max(1, ids.shape[1] * snapshot.dim))
     for start in range(0, len(ids), step):
         some = ids[start : start + step]
-        asking, place = np.nonzero(some >= 0)
-        vectors = snapshot.stored(snapshot.positions(some[asking, place])).astype(np.float64)
-        wanted = queries[start : start + step].astype(np.float64)[asking]
-        # No BLAS: its rounding depends on a row's place, and equal vectors must have equal scores.
-        scores[start + asking, place] = np.einsum("md,md->m", vectors, wanted)
+        there = some >= 0
+        vectors = snapshot.stored(snapshot.positions(some[there]))
+        ends = there.sum(1).cumsum().tolist()
+        # One query at a time, which stays in the cache; no BLAS: its rounding depends on a row's place, and equal
+        # vectors must have equal scores.
+        for row, (first, last) in enumerate(itertools.pairwise([0, *ends])):
+            query = queries[start + row].astype(np.float64)
+            scores[start + row, there[row]] = np.einsum("md,d->m", vectors[first:last].astype(np.float64), query)
     return scores
 
 

@@ -77,6 +77,7 @@ class Matcher:
     def _answers(self, questions: list[Question], k: int) -> list[dict[str, Any] | Exception]:
         try:
             vectors, known = self._vectors(questions)
+            k = min(k, max(1, len(self.index)))
             answers: list[dict[str, Any] | Exception] = [self.missing(q.id or 0) for q in questions]
             if known.any():
                 out = [q.out for q, here in zip(questions, known, strict=True) if here]

@@ -184,18 +184,16 @@ class Service:
         spent["embed"] = _milliseconds(start)
         own = {id for id in (asked.id, *(p.id for group in examples for p in group)) if id is not None}
         query = self.query(base, liked, unliked)
-        k = min(asked.k, max(1, len(self.index)))
         if where is None:
-            hits = await self.matcher.ask(Question(k, vector=query, out=sorted(own)))
+            hits = await self.matcher.ask(Question(asked.k, vector=query, out=sorted(own)))
         else:
-            hits = await self.run(self._filtered, query, k, where, sorted(own))
+            hits = await self.run(self._filtered, query, asked.k, where, sorted(own))
         spent["all"] = _milliseconds(start)
         seen = None if kept is None else [round(side, 6) for side in kept.frame.seen]
         return hits | {"query": name, "seen": seen, "milliseconds": spent}
 
     async def nearest(self, id: int, k: int, start: float) -> dict[str, Any]:
         """What is most like an item: the shortest way through the server."""
-        k = min(k, max(1, len(self.index)))
         hits = await self.matcher.ask(Question(k, id=id, out=[id]))
         return hits | {"query": None, "seen": None, "milliseconds": {"embed": 0.0, "all": _milliseconds(start)}}
 
@@ -212,6 +210,7 @@ class Service:
         return explain.refined(query, np.array(liked) if liked else None, np.array(unliked) if unliked else None)
 
     def _filtered(self, query: np.ndarray, k: int, where: Where, out: Sequence[int]) -> dict[str, Any]:
+        k = min(k, max(1, len(self.index)))
         return self.answers(self.index.searcher.search(query[None], k, where=where, leave_out=[out], named=False))[0]
 
     def answers(self, hits: Hits) -> list[dict[str, Any]]:
