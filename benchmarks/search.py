@@ -272,11 +272,11 @@ def codes(n: int) -> None:
 def _opened(path: Path) -> None:
     import json
 
-    from secondsight.index import collection  # what a program that searches has loaded anyway
+    from secondsight.index import creation  # what a program that searches has loaded anyway
 
     queries = clustered(200, 8)
     start = time.perf_counter()
-    made = collection.open(path)
+    made = creation.open(path)
     before = _resident()
     made.search(queries[0])
     seconds = time.perf_counter() - start

@@ -121,7 +121,7 @@ AS_NOBODY = """
 import os, sys
 import numpy as np
 from secondsight.errors import DataError
-from secondsight.index import collection as index, scan
+from secondsight.index import creation as index, scan
 os.getuid() or os.setuid(65534)  # root may write anywhere
 made = index.open(sys.argv[1])
 print(made.search(np.arange(8.0, 0, -1), 2).ids[0].tolist(), made.item(0).label)

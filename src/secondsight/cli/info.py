@@ -51,7 +51,7 @@ def _facts(path: Path) -> dict[str, Any]:
 
 
 def _model(folder: Path) -> dict[str, Any]:
-    from secondsight.index.collection import description
+    from secondsight.index.facts import description
     from secondsight.model import load
 
     model = load(folder)

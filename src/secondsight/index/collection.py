@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from secondsight import files
 from secondsight.calibration import Calibration
 from secondsight.data.imageset import ImageSet
 from secondsight.errors import ConfigError, DataError
-from secondsight.index import duplicates, examination, facts, growth, regions, runtime, scan, thumbnails, upkeep
+from secondsight.index import duplicates, examination, facts, growth, items, regions, runtime, scan, thumbnails, upkeep
 from secondsight.index import engine as engines
 from secondsight.index import parts as parts_room
 from secondsight.index.answer import Searcher
-from secondsight.index.catalogue import FILE, damaged, item_checksum, restored, stored
 from secondsight.index.duplicates import Group
 from secondsight.index.examination import Examination
-from secondsight.index.filters import Where, compiled
+from secondsight.index.filters import BUILT_IN, Where, compiled
 from secondsight.index.growth import Follower, Growth
 from secondsight.index.hits import Hits, Item
 from secondsight.index.parts import Parts
-from secondsight.index.queries import Query, encoder, vectors_of
+from secondsight.index.queries import Query, checked, encoder, vectors_of
 from secondsight.index.scan import Found, Root
 from secondsight.index.store import Change, Record, Store
 from secondsight.index.upkeep import MODEL
@@ -161,17 +158,17 @@ class Index:
 
     def item(self, id: int) -> Item:
         """One item by its id."""
-        found = next(self._items("id = ?", (int(id),)), None)
-        if found is None:
+        found = items.select(self.store, "id = ?", (int(id),))
+        if not found:
             raise DataError(f"{self.path}: no item {id}; ids are what a search or `info` shows, and are not used again")
-        return found
+        return found[0]
 
     def items(self, where: Where | None = None, *, offset: int = 0, limit: int | None = None) -> list[Item]:
         """Items in the order of their ids."""
         with self.store.reading() as (database, _):
             condition = compiled(where, database)
         page = f"{condition.sql} ORDER BY id LIMIT {-1 if limit is None else int(limit)} OFFSET {int(offset)}"
-        return list(self._items(page, condition.parameters))
+        return items.select(self.store, page, condition.parameters)
 
     def count(self, where: Where | None = None) -> int:
         """How many items there are for which ``where`` holds."""
@@ -180,40 +177,12 @@ class Index:
 
     def find(self, path: str | Path) -> int | None:
         """The id of the item of that file, or None."""
-        place = os.path.abspath(path)
-        for root in growth.roots(self.store):
-            inside = os.path.relpath(place, root.base)
-            with self.store.reading() as (database, _):
-                row = database.execute(
-                    "SELECT id FROM items WHERE root = ? AND path IN (?, ?)", (root.id, stored(inside), stored(place))
-                ).fetchone()
-            if row is not None:
-                return row[0]
-        return None
-
-    def _items(self, condition: str, parameters: Sequence[Any]) -> Iterator[Item]:
-        bases = {root.id: root for root in growth.roots(self.store)}
-        with self.store.reading() as (database, _):
-            columns = list(database.execute("SELECT name, field FROM columns"))
-            extra, own = "".join(f", {field}" for _, field in columns), item_checksum(database)
-            rows = database.execute(
-                f"SELECT own IS {own}, id, root, path, label, width, height, size{extra} FROM items WHERE {condition}",
-                parameters,
-            ).fetchall()
-        for sound, number, root, path, label, width, height, size, *values in rows:
-            if not sound:
-                raise damaged(f"item {number} of {self.path}")
-            name = restored(path)
-            place = name if root is None or name is None else bases[root].file(name)
-            given = {n: v for (n, _), v in zip(columns, values, strict=True) if v is not None}
-            yield Item(number, place, restored(label), given, width, height, size, name)
+        return items.find(self.store, path)
 
     def columns(self) -> list[str]:
         """What can be filtered by: the columns that every index has, then the user's own."""
-        from secondsight.index.filters import BUILT_IN
-
         with self.store.reading() as (database, _):
-            return [*BUILT_IN, *(row[0] for row in database.execute("SELECT name FROM columns"))]
+            return [*BUILT_IN, *items.own_columns(database)]
 
     def vector(self, id: int) -> np.ndarray:
         """(dim,) float32 of unit length."""
@@ -240,17 +209,11 @@ class Index:
 
     def map(self) -> tuple[np.ndarray, np.ndarray]:
         """Where the map puts the items: ids (m,) and places (m, 2); items that came later have none."""
-        with self.store.reading() as (database, _):
-            rows = database.execute("SELECT id, x, y FROM places ORDER BY id").fetchall()
-        table = np.array(rows, np.float64).reshape(-1, 3)
-        return table[:, 0].astype(np.int64), table[:, 1:].astype(np.float32)
+        return items.places(self.store)
 
     def set_map(self, ids: Sequence[int] | np.ndarray, places: np.ndarray) -> None:
         """Keep a layout: ids (m,) and places (m, 2). It takes the place of the one before."""
-        rows = [(int(i), float(x), float(y)) for i, (x, y) in zip(ids, places, strict=True)]
-        with self.store.writer(), self.store.catalogue.writing() as database:
-            database.execute("DELETE FROM places")
-            database.executemany("INSERT INTO places VALUES (?, ?, ?)", rows)
+        items.set_places(self.store, ids, places)
 
     # Changing
 
@@ -437,86 +400,3 @@ class Index:
     def close(self) -> None:
         """Let go of the files of this thread."""
         self.store.catalogue.close()
-
-
-def create(
-    path: str | Path,
-    model: Embedder | None = None,
-    images: ImageSet | str | Path | Sequence[str | Path] | None = None,
-    *,
-    dim: int | None = None,
-    dtype: str = "float16",
-    labelled: bool | None = None,
-    origin: str | None = None,
-    device: str = "cpu",
-    parts: int = 1,
-) -> Index:
-    """A new index at ``path`` with a copy of ``model``, so that it goes on working wherever the model goes; filled with
-    ``images``. Without a model, ``dim`` says how long the vectors are that ``add_vectors`` will bring.
-    ``parts``: vectors a picture; more than 1 find small things in it.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     few = create(f"{folder}/few.index", dim=2)
-    ...     ids = few.add_vectors(np.array([[1.0, 0.0], [0.0, 1.0]]), labels=["east", "north"])
-    ...     few.search(np.array([0.9, 0.1], np.float32), k=1).labels.tolist()
-    [['east']]
-    """
-    target = Path(path)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        what = (
-            "an index is there already, which index.open opens"
-            if (target / FILE).exists()
-            else "something else is there"
-        )
-        raise DataError(f"{target}: {what}; choose another place")
-    if (model is None) == (dim is None):
-        raise ConfigError("an index needs a model, or the dimension of the vectors it will hold: give one of both")
-    known: dict[str, Any] = {} if origin is None else {"origin": origin}
-    if model is not None:
-        known["model"] = {"fingerprint": model.fingerprint(), "description": description(model)}
-    with files.replacing_directory(target) as fresh:
-        if model is not None:
-            model.save(fresh / MODEL)
-        Store.create(fresh, dim=model.dim if model is not None else int(dim or 0), dtype=dtype, facts=known)
-    made = Index(target, device=device)
-    if model is not None:
-        made._model = model.to(device).eval()
-    if parts_room.checked_count(parts):
-        parts_room.set_count(made.store, parts)
-    if images is not None:
-        try:
-            made.add(images, labelled=labelled)
-        except DataError:
-            if not len(made):
-                made.close()
-                shutil.rmtree(target, ignore_errors=True)
-            raise
-    return made
-
-
-def open(path: str | Path, *, model: Embedder | None = None, device: str = "cpu") -> Index:
-    """The index at ``path``. With a ``model``, it must be the one whose vectors these are."""
-    found = Index(path, device=device)
-    if model is not None:
-        found.check_fingerprint(model.fingerprint(), "the given model")
-        found._model = model.to(device).eval()
-    return found
-
-
-def checked(vectors: np.ndarray, dim: int, what: str) -> np.ndarray:
-    """Vectors (n, dim) of unit length; anything else is an error that names the first one that is not."""
-    if vectors.ndim != 2 or vectors.shape[1] != dim:
-        raise DataError(f"{what} have shape {vectors.shape}; this index holds vectors of {dim} numbers: (n, {dim})")
-    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
-    if not ((good := lengths > 0) & (lengths < np.inf)).all():
-        bad = int(np.flatnonzero(~(good & (lengths < np.inf)))[0])
-        raise DataError(
-            f"{what}: number {bad} has length {lengths[bad]:g}; a direction needs finite numbers, not all 0"
-        )
-    return (vectors / lengths[:, None]).astype(np.float32)
-
-
-def description(model: Embedder) -> str:
-    """The model in a few words."""
-    return f"{model.backbone.name}, {model.config.pooling}, {model.dim} numbers an image"

@@ -13,6 +13,7 @@ from secondsight.index.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from secondsight.index.collection import Index
+    from secondsight.model import Embedder
 
 
 def info(index: Index) -> dict[str, Any]:
@@ -76,3 +77,8 @@ def engine_facts(facts: dict[str, Any], snapshot: Snapshot) -> dict[str, Any]:
 
 def _size(folder: Path) -> int:
     return sum(os.path.getsize(os.path.join(place, name)) for place, _, names in os.walk(folder) for name in names)
+
+
+def description(model: Embedder) -> str:
+    """The model in a few words."""
+    return f"{model.backbone.name}, {model.config.pooling}, {model.dim} numbers an image"

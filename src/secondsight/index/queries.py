@@ -35,8 +35,6 @@ class Queries:
 
 def vectors_of(query: Query | Sequence[Query], index: Index) -> Queries:
     """The vectors of one query or of several."""
-    from secondsight.index.collection import checked
-
     if isinstance(query, np.ndarray) and query.dtype.kind == "f":
         vectors = query[None] if query.ndim == 1 else query
         return Queries(checked(vectors.astype(np.float32), index.dim, "query vectors"), [[] for _ in vectors])
@@ -55,6 +53,19 @@ def vectors_of(query: Query | Sequence[Query], index: Index) -> Queries:
     if pictures:
         out[list(pictures)] = _encoded(index, list(pictures.values()))
     return Queries(out, own)
+
+
+def checked(vectors: np.ndarray, dim: int, what: str) -> np.ndarray:
+    """Vectors (n, dim) of unit length; anything else is an error that names the first one that is not."""
+    if vectors.ndim != 2 or vectors.shape[1] != dim:
+        raise DataError(f"{what} have shape {vectors.shape}; this index holds vectors of {dim} numbers: (n, {dim})")
+    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    if not ((good := lengths > 0) & (lengths < np.inf)).all():
+        bad = int(np.flatnonzero(~(good & (lengths < np.inf)))[0])
+        raise DataError(
+            f"{what}: number {bad} has length {lengths[bad]:g}; a direction needs finite numbers, not all 0"
+        )
+    return (vectors / lengths[:, None]).astype(np.float32)
 
 
 def combined(likes: np.ndarray, unlikes: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from secondsight.explain.geometry import Box
 from secondsight.index import Index, runtime
 from secondsight.index.filters import Where
 from secondsight.index.hits import Hits, Item
-from secondsight.index.queries import combined
+from secondsight.index.queries import checked, combined
 from secondsight.serve.decoders import Decoders
 from secondsight.serve.matcher import Matcher, Question
 from secondsight.serve.network import NetworkQueue
@@ -199,8 +199,6 @@ class Service:
 
     def query(self, base: np.ndarray | None, liked: list[np.ndarray], unliked: list[np.ndarray]) -> np.ndarray:
         """(D,) of unit length: what is looked for, moved towards the examples and away from the others."""
-        from secondsight.index.collection import checked
-
         if base is None:
             empty = np.zeros((0, self.index.dim), np.float32)
             return combined(np.array(liked) if liked else empty, np.array(unliked) if unliked else empty)
