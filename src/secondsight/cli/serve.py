@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import typer
@@ -37,8 +36,6 @@ def serve(
 
     The same can be asked over HTTP: /openapi.json says how. Nothing leaves this machine.
     """
-    # Before OpenMP is loaded: its threads would spin after every search, on cores that the next answer needs.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from secondsight import index as room
     from secondsight.serve.server import check_token, demo_index, serve
 

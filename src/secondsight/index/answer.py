@@ -112,6 +112,11 @@ class Searcher:
             hits = self._hits(database, scores, ids, k, count, out, where, snapshot, named)
             return hits if parts is None else parts.located(hits, queries, database, snapshot)
 
+    @property
+    def approximate(self) -> bool:
+        """Whether the last search asked an engine, not every vector."""
+        return self._last is not None and self._last.engine is not None
+
     def candidates(
         self,
         database: sqlite3.Connection,

@@ -7,6 +7,7 @@ is paid once for all that wait.
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import threading
 from collections import defaultdict
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import faiss
 import numpy as np
 
 from secondsight.index import Index
@@ -80,6 +82,8 @@ class Matcher:
             k = min(k, max(1, len(self.index)))
             answers: list[dict[str, Any] | Exception] = [self.missing(q.id or 0) for q in questions]
             if known.any():
+                # faiss's threads spin after every search, on cores that the next answer needs; few cells need one.
+                faiss.omp_set_num_threads(1 if self.index.searcher.approximate else os.cpu_count() or 1)
                 out = [q.out for q, here in zip(questions, known, strict=True) if here]
                 rows = self.answers(self.index.searcher.search(vectors[known], k, leave_out=out, named=False))
                 for place, row in zip(np.flatnonzero(known), rows, strict=True):
