@@ -1,7 +1,7 @@
 """Draw what a model's codewords have specialised in: every location coloured by its dominant codeword.
 
     make demo
-    python docs/pictures/codewords.py runs/demo/run/best docs/pictures/codewords.png [IMAGE …]
+    python docs/pictures/codewords.py runs/demo/runs/trained/best docs/pictures/codewords.png [IMAGE …]
 
 Without images: some emoji of the demo, each as Google (Noto, Apache-2.0) and Twitter (Twemoji, CC BY 4.0) draw it.
 A location's colour is that of the codeword with the largest weight in h(x), and fades with the location's norm: what

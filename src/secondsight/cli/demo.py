@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from secondsight.evaluate import Report
     from secondsight.index import Index
     from secondsight.model import Embedder
+    from secondsight.train import Recipe
 
 MARK = "demo.txt"
 """The file that says that a folder was made by a demo, and may be replaced by one."""
@@ -51,23 +52,22 @@ def demo(
     subject = steps.emoji(out, epochs=epochs) if data is None else steps.folder(data, out, epochs=epochs)
     _step(console, "Pictures", subject.words)
     reports: dict[str, Report] = {}
-    untrained = _without_labels(console, subject, out, reports)
-    paths, trained = [untrained.path], None
+    collections = {"no labels, no training": _without_labels(console, subject, out, reports)}
     if subject.recipe is not None:
-        trained = _with_labels(console, subject, out, reports)
-        paths.append(trained.path)
-    _sheet(subject, untrained, trained, out / "search.png")
+        collections["trained on others"] = _with_labels(console, subject, subject.recipe, out, reports)
+    _sheet(subject, collections, out / "search.png")
     if reports:
         console.print()
         console.print(_table(reports))
     else:
         console.print("\nNo labels, so nothing to train on: one subfolder per class, six classes or more, would do.")
     console.print()
-    made = [("search.png", "what is found" + ", before training and after" * (trained is not None))]
-    made += [("why.png", "why the first picture and its nearest match")]
+    made = [("search.png", "what is found" + ", before training and after" * (len(collections) > 1))]
+    made += [("why.png", "why two of these pictures match")]
     made += [("report.html", "the figures, and confident errors")] * bool(reports)
     for name, words in made:
         console.print(f"  [bold]{terminal.marked(out / name)}[/]  {words}", soft_wrap=True)
+    paths = [collection.path for collection in collections.values()]
     command = f"secondsight serve {' '.join(str(path) for path in paths)} --open"
     console.print(f"\nSee it on a page ({duration(time.monotonic() - began)} so far):")
     console.print(f"  [bold cyan]{terminal.marked(command)}[/]", soft_wrap=True)
@@ -108,19 +108,22 @@ def _without_labels(console: Console, subject: Subject, out: Path, reports: dict
     evaluation = evaluate_collection(collection, subject, title="fitted") if subject.recipe is not None else None
     if evaluation is not None:
         reports["jcf-32-8, fitted without labels"] = evaluation.report
-    first = collection.items()[0]
-    query, hits = str(first.path), collection.search(first.id, k=1)
-    near = Path(hits.paths[0][0])
-    _step(console, "Search", f"nearest to {_short(query)}: {_short(near)}, cosine {hits.scores[0][0]:.2f}")
+    queries = _queries(collection)
+    hits = collection.search(queries, k=1)
+    surest = int(hits.scores[:, 0].argmax())
+    query, near = str(collection.item(queries[surest]).path), hits.paths[surest][0]
+    found = f"nearest to {subject.called(query)}: {subject.called(near)}, cosine {hits.scores[surest, 0]:.2f}"
+    _step(console, "Search", found)
     why = explain.pair(model, query, near)
     why.save(out / "why.png")
     _step(console, "Explain", why.words()[0])
     return collection
 
 
-def _short(path: str | Path) -> str:
-    """Folder and name."""
-    return "/".join(Path(path).parts[-2:])
+def _queries(collection: Index) -> list[int]:
+    """Ids at even steps through a collection, none of them chosen by what it finds."""
+    ids = [item.id for item in collection.items()]
+    return ids[:: max(1, len(ids) // QUERIES)][:QUERIES]
 
 
 def _index(path: Path, model: Embedder, subject: Subject) -> Index:
@@ -129,22 +132,30 @@ def _index(path: Path, model: Embedder, subject: Subject) -> Index:
     return index.create(path, model, subject.unlabelled())
 
 
-def _with_labels(console: Console, subject: Subject, out: Path, reports: dict[str, Report]) -> Index:
-    """Train on classes that do not judge, and judge."""
-    from secondsight import load
+def _with_labels(console: Console, subject: Subject, recipe: Recipe, out: Path, reports: dict[str, Report]) -> Index:
+    """Train on classes that do not judge, and judge. Averaging is trained the same way where that takes seconds."""
     from secondsight.demo import evaluate_collection
-    from secondsight.train import train
 
-    assert subject.recipe is not None
-    _step(console, "Train", f"{subject.recipe.model.pooling}, {subject.recipe.train.epochs} epochs")
-    run = train(subject.recipe, out / "run")
-    if run.asked:
-        raise typer.Exit(1)  # stopped by hand
-    collection = _index(out / "trained.index", load(run.directory / "best"), subject)
+    if recipe.model.freeze == "all":
+        simplest = recipe.model.model_copy(update={"pooling": "average", "pooling_options": {}})
+        average = _trained(console, subject, recipe.model_copy(update={"model": simplest}), out, "trained-average")
+        reports["averaged, trained on others"] = evaluate_collection(average, subject, title="average").report
+    collection = _trained(console, subject, recipe, out, "trained")
     evaluation = evaluate_collection(collection, subject, title="trained")
     reports["jcf-32-8, trained on others"] = evaluation.report
     evaluation.write(out, title=f"{subject.name}: what training gained")
     return collection
+
+
+def _trained(console: Console, subject: Subject, recipe: Recipe, out: Path, name: str) -> Index:
+    from secondsight import load
+    from secondsight.train import train
+
+    _step(console, "Train", f"{recipe.model.pooling}, {recipe.train.epochs} epochs")
+    run = train(recipe, out / "runs" / name)
+    if run.asked:
+        raise typer.Exit(1)  # stopped by hand
+    return _index(out / f"{name}.index", load(run.directory / "best"), subject)
 
 
 def _table(reports: dict[str, Report]) -> Table:
@@ -158,13 +169,13 @@ def _table(reports: dict[str, Report]) -> Table:
     return table
 
 
-def _sheet(subject: Subject, untrained: Index, trained: Index | None, path: Path) -> None:
-    """Queries at even steps through the collection, none of them chosen."""
+def _sheet(subject: Subject, collections: dict[str, Index], path: Path) -> None:
+    """What each collection finds for the same queries."""
     from secondsight.demo import ModelAnswers, side_by_side
 
     labels = subject.labels()
-    items = untrained.items()
-    queries = [str(item.path) for item in items[:: max(1, len(items) // QUERIES)]][:QUERIES]
+    first = next(iter(collections.values()))
+    queries = [str(first.item(number).path) for number in _queries(first)]
 
     def right(query: str, hit: str) -> bool | None:
         return labels[str(Path(query).resolve())] == labels[str(Path(hit).resolve())] if labels else None
@@ -175,6 +186,4 @@ def _sheet(subject: Subject, untrained: Index, trained: Index | None, path: Path
         rows = zip(queries, hits.paths, strict=True)
         return ModelAnswers(title, [[(hit, right(query, hit)) for hit in row if hit] for query, row in rows])
 
-    models = [answers("no labels, no training", untrained)]
-    models += [answers("trained on others", trained)] if trained is not None else []
-    side_by_side(queries, models, path)
+    side_by_side(queries, [answers(title, collection) for title, collection in collections.items()], path)

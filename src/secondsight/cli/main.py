@@ -36,6 +36,7 @@ from secondsight.cli import (
     train,
     update,
 )
+from secondsight.cli.help_page import Verb
 from secondsight.cli.trouble import is_usage, report
 from secondsight.cli.verb import verb
 from secondsight.errors import DataError
@@ -110,7 +111,7 @@ VERBS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
 
 for _panel, _verbs in VERBS.items():
     for _name, (_verb, _example) in _verbs.items():
-        verb(app, _name, _example, panel=_panel, cls=search.Search if _verb is search.search else None)(_verb)
+        verb(app, _name, _example, panel=_panel, cls=search.Search if _verb is search.search else Verb)(_verb)
 app.add_typer(data.app, name="data", rich_help_panel="What there is")
 
 

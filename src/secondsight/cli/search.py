@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.table import Table
-from typer.core import TyperCommand
 
 from secondsight.cli import options
+from secondsight.cli.help_page import Verb
 from secondsight.cli.runtime import OPTION_HELP, use
 from secondsight.errors import ConfigError
 from secondsight.terminal import console as terminal
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from secondsight.index import Hits, Index
 
 
-class Search(TyperCommand):
+class Search(Verb):
     """``--why`` may stand without a file name."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -78,8 +78,8 @@ def search(
     [bold]secondsight search photos.index --like 17 --like a.jpg --unlike b.jpg[/] combines examples into one query.
 
     An index made with [bold]--parts 8[/] also finds small things in large pictures, and says where they are.
-    Scores are cosines: 1 is the same picture. The probability says what that means in this index (see
-    [bold]secondsight info[/]); hits below its cut are no match, and are dimmed.
+    Scores are cosines: 1 is the same picture. The probability says what that means in this index
+    (see [bold]secondsight info[/]); hits below its cut are no match, and are dimmed.
     """
     from secondsight import files
     from secondsight import index as room

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import typer
-from typer.core import TyperCommand
+
+from secondsight.cli.help_page import Verb
 
 Function = TypeVar("Function", bound=Callable[..., None])
 
 
 def verb(
-    app: typer.Typer, name: str, example: str, *, panel: str | None = None, cls: type[TyperCommand] | None = None
+    app: typer.Typer, name: str, example: str, *, panel: str | None = None, cls: type[Verb] = Verb
 ) -> Callable[[Function], Function]:
     """Add a function to ``app``. Its docstring follows the example; the first paragraph stands in the list of verbs."""
 

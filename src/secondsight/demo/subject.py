@@ -57,6 +57,12 @@ class Subject:
         names = (self.images.classes[label] for label in self.images.labels)
         return dict(zip((_resolved(self.images.path(i)) for i in range(len(self.images))), names, strict=True))
 
+    def called(self, path: str | Path) -> str:
+        """A picture's class and its folder, or folder and name where the class says no more."""
+        folder, name = Path(path).resolve().parts[-2:]
+        label = self.labels().get(_resolved(path), folder)
+        return f"{label} ({folder})" if label != folder else f"{folder}/{name}"
+
 
 def emoji(out: Path, *, count: int = 200, epochs: int | None = None) -> Subject:
     """Half of ``count`` emoji teach, the other half judge."""
