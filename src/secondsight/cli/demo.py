@@ -93,7 +93,7 @@ def _step(console: Console, what: str, words: str) -> None:
 
 
 def _without_labels(console: Console, subject: Subject, out: Path, reports: dict[str, Report]) -> Index:
-    """Fit, index, search and explain; judge where that can be done."""
+    """Fit, index, search and explain; evaluate where there are labels."""
     from secondsight import explain
     from secondsight.demo import evaluate_collection
     from secondsight.fit import fit_to
@@ -130,7 +130,7 @@ def _index(path: Path, model: Embedder, subject: Subject) -> Index:
 
 
 def _with_labels(console: Console, subject: Subject, out: Path, reports: dict[str, Report]) -> Index:
-    """Train on classes that do not judge, and judge."""
+    """Train on some classes, and evaluate on the others."""
     from secondsight import load
     from secondsight.demo import evaluate_collection
     from secondsight.train import train

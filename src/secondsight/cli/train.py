@@ -148,7 +148,7 @@ def _show(forecast: Forecast) -> None:
     table.add_column(style="bold")
     for part, (count, trained) in forecast.parameters.items():
         table.add_row(part, f"{count / 1e6:,.2f}M parameters, {trained / 1e6:,.2f}M trained")
-    for what, images, classes in zip(("learn from", "judge by"), forecast.images, forecast.classes, strict=True):
+    for what, images, classes in zip(("learn from", "evaluate on"), forecast.images, forecast.classes, strict=True):
         table.add_row(what, f"{images:,} images of {classes:,} classes")
     table.add_row("loss", " → ".join(f"{loss:.4f}" for loss in forecast.losses) + " (two steps)")
     table.add_row("memory", f"{forecast.memory_bytes / 1e9:.1f} GB at its peak")
