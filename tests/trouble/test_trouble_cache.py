@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import time
 
 import numpy as np
 import pytest
@@ -149,6 +151,21 @@ def test_what_the_content_says_is_remembered(photos, tmp_path):
     first = features(photos, tmp_path / "cache")
     assert [f.lasting for f in first.failures] == [True]
     assert len(RowStore(first.path).failed()) == 1
+
+
+@pytest.mark.parametrize("jump", [-10 * 365 * 86400, -3600, 3600, 10 * 365 * 86400])
+def test_a_clock_that_jumps_hides_no_change(photos, tmp_path, monkeypatch, jump):
+    first, now = features(photos, tmp_path / "cache")[:], time.time()
+    monkeypatch.setattr("time.time", lambda: now + jump)
+    content = photos.paths[4].read_bytes()
+    photos.paths[4].write_bytes(photos.paths[5].read_bytes())
+    os.utime(photos.paths[4], (now + jump, now + jump))  # written by the clock as it is now
+    again = features(photos, tmp_path / "cache")[:]
+    np.testing.assert_array_equal(again[4], first[5])
+    photos.paths[4].write_bytes(content)
+    os.utime(photos.paths[4], (now, now))  # the clock was put right
+    monkeypatch.undo()
+    np.testing.assert_array_equal(features(photos, tmp_path / "cache")[:], first)
 
 
 def test_a_set_with_many_unreadable_images_says_so_loudly(photos, tmp_path):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MARK = "demo.txt"
 """The file that says that a folder was made by a demo, and may be replaced by one."""
 
-QUERIES, SHOWN = 6, 5
+QUERIES, HITS = 6, 5
 """Rows of the contact sheet, and what each shows of one model."""
 
 
@@ -171,7 +171,7 @@ def _sheet(subject: Subject, untrained: Index, trained: Index | None, path: Path
 
     def answers(title: str, collection: Index) -> ModelAnswers:
         ids = [collection.find(query) for query in queries]
-        hits = collection.search([i for i in ids if i is not None], k=SHOWN)
+        hits = collection.search([i for i in ids if i is not None], k=HITS)
         rows = zip(queries, hits.paths, strict=True)
         return ModelAnswers(title, [[(hit, right(query, hit)) for hit in row if hit] for query, row in rows])
 

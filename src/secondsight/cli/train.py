@@ -120,7 +120,7 @@ def _options_to_drop(recipe: Recipe, pooling: str | None, loss: str | None) -> l
     dropped = []
     if pooling is not None and family(pooling) != family(recipe.model.pooling):
         dropped.append("model.pooling_options={}")
-        if recipe.optimizer.end_lr is not None:  # nor has it the same ends
+        if recipe.optimizer.end_lr is not None:  # nor has it the same output matrix and gains
             dropped += ["optimizer.end_lr=none", *["optimizer.head_lr=none"] * (recipe.optimizer.head_lr == 0)]
     if loss is not None and loss != recipe.loss.name:
         dropped.append("loss.options={}")
