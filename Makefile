@@ -28,7 +28,7 @@ $(READY): pyproject.toml constraints.txt
 	@command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium) >/dev/null 2>&1 || true
 	@touch $@
 
-demo: $(READY) ## Index, search, explain, train and judge on real pictures, in a few minutes
+demo: $(READY) ## Index, search, explain, train and evaluate on real pictures, in a few minutes
 	@$(BIN)/secondsight demo
 
 test: $(READY) ## All tests

@@ -50,7 +50,7 @@ def seen(model: Embedder, rows: RowSource, *, cached: bool, what: str) -> Tensor
 @torch.no_grad()
 def recall(model: Embedder, features: Tensor, labels, grid: tuple[int, int]) -> float:
     z = torch.cat([model.pool(some, grid=grid) for some in features.split(64)])
-    return 100 * validation.judge(model.normalise(z), labels, (1,))["recall@1"]
+    return 100 * validation.figures(model.normalise(z), labels, (1,))["recall@1"]
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,17 @@ def test_the_rooms_themselves_have_no_cycle():
         order += free
         for room in free:
             del remaining[room]
+
+
+def test_contributing_names_every_room_below_those_that_it_uses():
+    text = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text("utf-8")
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    order = [name for row in rows for name in re.findall(r"`(\w+)(?:/|\.py)`", row)]
+    assert set(order) == set(ROOMS)
+    for room in order[:-1]:  # the last, the command line, uses all
+        assert ROOMS[room] <= set(order[: order.index(room)]), room
+    everyone = next(line for line in text.splitlines() if line.startswith("| what every room may use |"))
+    assert set(re.findall(r"`(\w+)\.py`", everyone)) == FOUNDATION
 
 
 def test_no_room_is_called_after_nothing():

@@ -221,15 +221,17 @@ class TestBadDirectories:
     @pytest.mark.parametrize(
         ("key", "value", "message"),
         [
-            ("dim", "1000000000", "dim"),
-            ("reduce", "1000000000", "reduce"),
-            ("reduce", "-3", "reduce"),
-            ("keep", "-5", "keep"),
-            ("keep", "900000", "expects|shape|missing"),
-            ("pooling", '"jcf-100000-100000"', "shape|cannot be built|missing"),
-            ("pooling_options", "{ width = 1000000000, whiten = 0.25 }", "shape|cannot be built|does not fit"),
+            ("dim", "1000000000", "dim: Input should be less than or equal to 1048576"),
+            ("reduce", "1000000000", "reduce: Input should be less than or equal to 1048576"),
+            ("reduce", "-3", "reduce: Input should be greater than or equal to 0"),
+            ("keep", "-5", "keep: Input should be greater than or equal to 1"),
+            ("keep", "900000", r"does not fit its config: missing \['keep'\]"),
+            ("pooling", '"jcf-100000-100000"', r"\(4, 16\), the config asks for \(100000, 16\)"),
+            ("pooling_options", "{ width = 1000000000, whiten = 0.25 }", "does not fit its config: missing"),
             ("format", "99", "a newer one is needed"),
-            ("size", "1000000000", "size"),
+            ("size", "1000000000", "size: Input should be less than or equal to 16384"),
+            ("backbone", "3", "backbone: Input should be a valid string"),
+            ("backbone", '""', "unknown backbone"),
         ],
     )
     def test_a_config_that_asks_for_too_much_is_refused_before_memory_is_taken(self, saved, key, value, message):

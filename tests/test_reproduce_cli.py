@@ -342,15 +342,15 @@ def test_a_killed_command_goes_on_inside_the_run_and_ends_as_if_nothing_had_been
 
 
 def test_a_signal_in_the_last_validation_keeps_the_run_and_starts_no_other(table, digits, monkeypatch):
-    judge, judged = validation.judge, []
+    figures, calls = validation.figures, []
 
     def interrupted(*given):
-        judged.append(given)
-        if len(judged) == 2:  # after the second epoch, the last
+        calls.append(given)
+        if len(calls) == 2:  # after the second epoch, the last
             os.kill(os.getpid(), signal.SIGINT)
-        return judge(*given)
+        return figures(*given)
 
-    monkeypatch.setattr(validation, "judge", interrupted)
+    monkeypatch.setattr(validation, "figures", interrupted)
     result = run(app, arguments(table, digits))
     assert result.exit_code == 130, result.output
     assert "1 run(s) added, 3 left" in result.output

@@ -27,7 +27,7 @@ from secondsight.train.run_directory import RunDirectory, read_metrics
 from secondsight.train.run_summary import summarise
 from secondsight.train.sets import open_sets
 from secondsight.train.step import Network, forward_backward
-from secondsight.train.validation import judge
+from secondsight.train.validation import figures
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_every_loss_and_scheme_fits_64_images_completely(name, features):
 
 
 def recall(model, z: torch.Tensor, labels: torch.Tensor) -> float:
-    return judge(model.normalise(z.detach()), labels.numpy(), [1])["recall@1"]
+    return figures(model.normalise(z.detach()), labels.numpy(), [1])["recall@1"]
 
 
 def test_training_from_the_cache_is_training_without_it(digits, cache, tmp_path):
@@ -96,7 +96,9 @@ def test_figures_of_a_model_that_sees_mirror_images_are_those_of_its_embeddings(
     assert images is not None
     found = embed(model, images)
     assert found.labels is not None
-    assert judge(torch.from_numpy(found.vectors), found.labels, [1])["recall@1"] == pytest.approx(result.best, abs=0.03)
+    assert figures(torch.from_numpy(found.vectors), found.labels, [1])["recall@1"] == pytest.approx(
+        result.best, abs=0.03
+    )
     parts = assemble(recipe, make_fabric(recipe), fit=False, say=lambda words: None)
     parts.model.load_state_dict(model.state_dict())
     z, _ = Loop(parts, RunDirectory(tmp_path / "other"), Display(enabled=False)).embed(*parts.inputs.validation)
@@ -223,17 +225,17 @@ def test_evaluating_a_run_leaves_out_the_classes_that_taught_it_and_warns_where_
     assert origin.taught == tuple("012345")
     assert origin.chosen_on == tuple("67")
 
-    def judge(*words: str) -> tuple[str, dict]:
+    def evaluate(*words: str) -> tuple[str, dict]:
         out = tmp_path / "-".join(["out", *words]).replace("--", "")
         args = ["evaluate", str(tmp_path / "run"), str(digits), "--bootstrap", "0", "--out", str(out), *words]
         done = CliRunner().invoke(app, args, catch_exceptions=False)
         return " ".join(done.stderr.split()), json.loads((out / "report.json").read_text())
 
-    said, report = judge()
+    said, report = evaluate()
     assert "judging on the 2 classes held out when the model was chosen, of 8 here" in said
     assert (report["classes"], report["warnings"]) == (2, [])
-    assert judge("--split", "validation")[1]["figures"] == report["figures"]
-    said, report = judge("--split", "all")
+    assert evaluate("--split", "validation")[1]["figures"] == report["figures"]
+    said, report = evaluate("--split", "all")
     assert "warning: 6 of 8 classes taught this model: the figures flatter it." in said
     assert report["warnings"] == ["6 of 8 classes taught this model: the figures flatter it."]
     page = (tmp_path / "out-split-all" / "report.html").read_text()
@@ -269,7 +271,7 @@ def test_ends_learn_at_their_own_rate_and_what_has_none_stays_as_fitted():
     loss = losses.build("proxy-anchor", dim=8, classes=2)
     section = OptimizerSection(lr=1e-4, head_lr=0.0, end_lr=2e-2, proxy_lr=1e-2)
     optimizer = optimisers.build(model, loss, section)
-    assert {group["name"]: group["base_lr"] for group in optimizer.param_groups} == {"ends": 2e-2, "proxies": 1e-2}
+    assert {group["name"]: group["base_lr"] for group in optimizer.param_groups} == {"readout": 2e-2, "proxies": 1e-2}
     assert {id(p) for p in model.parameters() if p.requires_grad} == {id(p) for p in model.pooling.readout_parameters()}
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     loss(model.pool(torch.rand(4, 9, 512)), torch.tensor([0, 0, 1, 1])).backward()
@@ -283,7 +285,7 @@ def test_without_a_rate_of_their_own_ends_learn_as_the_head_does():
         backbone="vgg16", weights=None, freeze="all", pooling="jcf", dim=8, reduce=8, pooling_options={"whiten": 0.25}
     )
     optimizer = optimisers.build(model, losses.build("triplet", dim=8, classes=2), OptimizerSection(head_lr=3e-4))
-    assert {group["name"]: group["base_lr"] for group in optimizer.param_groups} == {"head": 3e-4, "ends": 3e-4}
+    assert {group["name"]: group["base_lr"] for group in optimizer.param_groups} == {"head": 3e-4, "readout": 3e-4}
 
 
 def test_a_model_of_which_nothing_learns_can_still_be_run():

@@ -53,7 +53,7 @@ def write_digits(root: Path, *, classes: int = 8, images: int = 10) -> Path:
 
 
 def recipe(path: Path, *overrides: str) -> Recipe:
-    """Half a second of training: 4 classes to learn, 4 to judge by, 5 steps an epoch."""
+    """Half a second of training: 4 classes to learn, 4 to evaluate on, 5 steps an epoch."""
     content: dict[str, Any] = {
         "data": {"path": str(path), "workers": 1},
         "model": {

@@ -28,12 +28,12 @@ from secondsight.inference.onnx_file import ExportReport, drawn, write
 from secondsight.model import Embedder
 from secondsight.progress import track
 
-CALIBRATED, JUDGED = 128, 1000
+CALIBRATED, EVALUATED = 128, 1000
 """Images of --data that 8-bit ranges are measured on, and images that the loss is measured on."""
 
 
 @dataclass(frozen=True)
-class Cost:
+class PrecisionCost:
     """A file beside the float32 one, on the same images: what it saves, and what that costs."""
 
     bytes: tuple[int, int]
@@ -52,7 +52,7 @@ def export(
     images: ImageSet | None = None,
     pictures: Sequence[np.ndarray] = (),
     fixed_size: bool = False,
-) -> tuple[ExportReport, Cost | None]:
+) -> tuple[ExportReport, PrecisionCost | None]:
     """Write ``model`` as one ONNX file; with another precision than float32, also what it costs.
 
     Args:
@@ -82,14 +82,14 @@ def export(
 
 
 def _calibration(model: Embedder, images: ImageSet) -> np.ndarray:
-    """Every other image of a spread sample; those between judge."""
+    """Every other image of a spread sample; those between are evaluated on."""
     chosen = _spread(len(images), 2 * CALIBRATED)[::2]
     return _pixels(model, images, chosen, "reading images to calibrate with")
 
 
 def compared(
     plain: Exported, other: Exported, model: Embedder, images: ImageSet | None, quantised: Quantised | None = None
-) -> Cost:
+) -> PrecisionCost:
     """Size, speed, agreement and recall of two files, side by side."""
     if images is None:
         transform = model.transform
@@ -97,15 +97,15 @@ def compared(
     else:
         calibrated = set(_spread(len(images), 2 * CALIBRATED)[::2].tolist()) if quantised else set()
         rest = np.array([i for i in range(len(images)) if i not in calibrated])
-        chosen = rest[_spread(len(rest), JUDGED)] if len(rest) else rest
-        pixels = _pixels(model, images, chosen, "reading images to judge by")
+        chosen = rest[_spread(len(rest), EVALUATED)] if len(rest) else rest
+        pixels = _pixels(model, images, chosen, "reading images to evaluate on")
         labels = None if images.labels is None else np.asarray(images.labels)[chosen]
     vectors = [_vectors(file, pixels) for file in (plain, other)]
     first, second = _speeds(plain, other, pixels)
     recall = None
     if labels is not None and len(labels) == len(pixels) and len(np.unique(labels)) < len(labels):
         recall = tuple(retrieval(v, labels, ks=(1,)).recall[1] for v in vectors)
-    return Cost(
+    return PrecisionCost(
         bytes=(plain.path.stat().st_size, other.path.stat().st_size),
         images_per_second=(first, second),
         cosine=float((vectors[0] * vectors[1]).sum(1).mean()),
@@ -123,7 +123,7 @@ def _pixels(model: Embedder, images: ImageSet, chosen: np.ndarray, what: str) ->
     loader = BatchLoader(Pictures(images.subset(chosen), model.transform), batch_size=32, strict=True)
     batches = [batch.images.numpy().copy() for batch in track(loader, what, total=-(-len(chosen) // 32))]
     if not batches:
-        raise DataError(f"{images.root}: no images are left to judge by; give more than {CALIBRATED}")
+        raise DataError(f"{images.root}: no images are left to evaluate on; give more than {CALIBRATED}")
     return np.ascontiguousarray(np.concatenate(batches))
 
 

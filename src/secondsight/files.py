@@ -127,7 +127,7 @@ def _umask() -> int:
     return mask
 
 
-def check_writable(path: str | Path, *, directory: bool = True) -> Path:
+def check_writable(path: str | Path, *, directory: bool = True, cure: str = "choose another place") -> Path:
     """``path``, where a folder of files (or one file) can be written: known now, and not after minutes of work.
 
     Nothing is made. A ``ConfigError`` says what is in the way.
@@ -144,5 +144,5 @@ def check_writable(path: str | Path, *, directory: bool = True) -> Path:
         os.unlink(name)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ConfigError(f"{target}: cannot be written to: {reason}; choose another place") from error
+        raise ConfigError(f"{target}: cannot be written to: {reason}; {cure}") from error
     return target

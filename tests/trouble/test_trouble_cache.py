@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import random
+import time
+
 import numpy as np
 import pytest
 from cached_photos import Photos, Prefix, features, flip, make_photos, overwrite
 
 from secondsight.data.cache.contents import Contents
 from secondsight.data.cache.store import RECORD, RowStore
+from secondsight.errors import SecondsightError
 
 ROW = 3 * 4 * 4 * 2  # bytes
 
@@ -82,6 +87,41 @@ def test_a_damaged_row_that_no_one_asks_for_disturbs_no_one(photos, tmp_path):
     assert (compute.computed, some.damaged) == (0, 0)
 
 
+@pytest.mark.parametrize("content", [b"", b"[1]", b"{}", b'{"xyz": "?"}', b'{"00": 1}', b"[" * 100_000, b"\xff\xfe"])
+def test_a_list_of_failures_that_is_none_is_made_again(photos, tmp_path, content):
+    photos.paths[3].write_bytes(b"\x89PNG\r\n\x1a\nbroken")
+    first = features(photos, tmp_path / "cache")
+    (first.path / "failed.json").write_bytes(content)
+    again = features(photos, tmp_path / "cache")
+    np.testing.assert_array_equal(again.rows, first.rows)
+    assert [failure.index for failure in again.failures] == [3]
+
+
+@pytest.mark.parametrize("content", [b"", b"[1]", b"{}", b"null", b"[" * 100_000, b"\xff\xfe"])
+def test_a_description_that_is_none_is_refused_with_the_cure(photos, tmp_path, content):
+    first = features(photos, tmp_path / "cache")
+    (first.path / "store.json").write_bytes(content)
+    with pytest.raises(SecondsightError, match=r"store\.json.*remove"):
+        features(photos, tmp_path / "cache")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pages_of_the_digests_that_were_overwritten_cost_time_only(photos, tmp_path, seed):
+    right, chance = features(photos, tmp_path / "cache")[:], random.Random(seed)
+    memory = tmp_path / "cache" / "contents.sqlite"
+    overwrite(memory, chance.randrange(memory.stat().st_size - 200), chance.randbytes(200))
+    np.testing.assert_array_equal(features(photos, tmp_path / "cache")[:], right)
+
+
+def test_sqlite_may_quote_bytes_that_are_no_text(photos, tmp_path):
+    right = features(photos, tmp_path / "cache")[:]
+    memory = tmp_path / "cache" / "contents.sqlite"
+    content = memory.read_bytes()
+    memory.write_bytes(content.replace(b"CREATE TABLE", b"\xef\xee\xedATE TABLE"))
+    assert memory.read_bytes() != content
+    np.testing.assert_array_equal(features(photos, tmp_path / "cache")[:], right)
+
+
 # ---------------------------------------------------------------- what is remembered
 
 
@@ -111,6 +151,21 @@ def test_what_the_content_says_is_remembered(photos, tmp_path):
     first = features(photos, tmp_path / "cache")
     assert [f.lasting for f in first.failures] == [True]
     assert len(RowStore(first.path).failed()) == 1
+
+
+@pytest.mark.parametrize("jump", [-10 * 365 * 86400, -3600, 3600, 10 * 365 * 86400])
+def test_a_clock_that_jumps_hides_no_change(photos, tmp_path, monkeypatch, jump):
+    first, now = features(photos, tmp_path / "cache")[:], time.time()
+    monkeypatch.setattr("time.time", lambda: now + jump)
+    content = photos.paths[4].read_bytes()
+    photos.paths[4].write_bytes(photos.paths[5].read_bytes())
+    os.utime(photos.paths[4], (now + jump, now + jump))  # written by the clock as it is now
+    again = features(photos, tmp_path / "cache")[:]
+    np.testing.assert_array_equal(again[4], first[5])
+    photos.paths[4].write_bytes(content)
+    os.utime(photos.paths[4], (now, now))  # the clock was put right
+    monkeypatch.undo()
+    np.testing.assert_array_equal(features(photos, tmp_path / "cache")[:], first)
 
 
 def test_a_set_with_many_unreadable_images_says_so_loudly(photos, tmp_path):

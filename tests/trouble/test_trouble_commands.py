@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from attempts import run_command
 from PIL import Image
 
 import data_layouts as layouts
@@ -43,10 +44,12 @@ def odd(tmp_path_factory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("words", [("stats",), ("verify", "--decode", "--duplicates"), ("stats", "--json")])
-def test_names_from_outside_do_not_act_on_the_terminal(odd, words):
+@pytest.mark.parametrize(
+    ("words", "code"), [(("stats",), 0), (("verify", "--decode", "--duplicates"), 1), (("stats", "--json"), 0)]
+)
+def test_names_from_outside_do_not_act_on_the_terminal(odd, words, code):
     done = secondsight("data", words[0], odd, *words[1:], binary=True)
-    assert done.returncode in (0, 1), done.stderr
+    assert done.returncode == code, done.stderr
     text = done.stdout.decode()  # valid UTF-8
     for character in "\x1b\a\x9b\u202e":
         assert character not in text
@@ -69,6 +72,32 @@ def test_text_from_outside_is_shown_and_does_nothing(capsys):
     assert "\x1b[31mours\x1b[0m" in text  # rich's own codes are there
     assert "\x1b]0" not in text
     assert "[/red][link=x]" in text
+
+
+@pytest.mark.parametrize("name", ["o[/red]ut", "o[red]ut", "o\x1b[2Jut"])
+def test_an_output_may_have_any_name(name, tmp_path):
+    np.save(tmp_path / "v.npy", np.eye(6, 4, dtype=np.float32))
+    (tmp_path / "labels.txt").write_text("a\na\nb\nb\nc\nc\n")
+    words = ["evaluate", tmp_path / "v.npy", "--labels", tmp_path / "labels.txt", "--out", tmp_path / name]
+    out, err, code = run_command([str(word) for word in words])
+    assert code == 0
+    assert plain(name) in err
+    assert "\x1b" not in out + err
+    assert (tmp_path / name / "report.html").exists()
+
+
+def test_classes_whose_names_are_no_text_have_a_report(odd, tmp_path, unchecked):
+    import train_tiny  # brings a backbone of two layers
+
+    train_tiny.Tiny()
+    words = ["evaluate", "tiny", str(odd), "--weights", "random", "--size", "16", "--out", str(tmp_path / "out")]
+    out, err, code = run_command(words)
+    assert code == 0, err
+    assert "\x1b" not in out + err
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "caf�" in page
+    assert "\x1b" not in page
+    assert len(json.loads((tmp_path / "out" / "report.json").read_text("utf-8"))["per_class"]) == len(ODD) + 1
 
 
 def test_an_output_that_cannot_be_written_is_known_before_the_work(tmp_path):
@@ -138,6 +167,37 @@ def test_what_nobody_thought_of_is_written_down_for_a_report(capsys, tmp_path, m
     assert str(written) in said
     assert "Traceback" not in said
     assert '{}["gone"]' in written.read_text()
+
+
+INTERRUPTED = """
+import os, signal, sys
+class Impatient:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Impatient())
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from secondsight.__main__ import run
+run()
+"""
+
+
+def test_ctrl_c_while_the_program_loads_or_works_is_no_traceback(monkeypatch, tmp_path):
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+    from secondsight.evaluate import Evaluation
+
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Evaluation, "of", stopped)
+    np.save(tmp_path / "v.npy", np.eye(6, 4, dtype=np.float32))
+    (tmp_path / "labels.txt").write_text("a\na\nb\nb\nc\nc\n")
+    words = ["evaluate", str(tmp_path / "v.npy"), "--labels", str(tmp_path / "labels.txt"), "--out", str(tmp_path)]
+    out, err, code = run_command(words)
+    assert code == 130
+    assert "Traceback" not in out + err
 
 
 def test_a_terminal_that_knows_no_letters_and_a_full_one(tmp_path):

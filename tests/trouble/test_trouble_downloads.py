@@ -175,7 +175,7 @@ def test_an_archive_that_was_cut_off_says_so(tmp_path, keep):
         packed.addfile(info, io.BytesIO(os.urandom(5000)))
     (tmp_path / "a.tgz").write_bytes(out.getvalue()[:keep])
     (tmp_path / "into").mkdir()
-    with pytest.raises(DataError, match=r"a\.tgz: (cannot be unpacked|not a zip or tar archive)"):
+    with pytest.raises(DataError, match=r"a\.tgz: cannot be unpacked \(.*\); it is damaged or locked, get it again"):
         unpack(tmp_path / "a.tgz", tmp_path / "into")
 
 

@@ -88,7 +88,7 @@ def _suffixes(projectors: int | None, dim: int | None) -> list[str]:
 
 
 def _open(data: str, split: str, missing: Literal["error", "skip"]):
-    """Images to look at, and images to judge by: training classes and held-out ones where the split has both."""
+    """Images to measure, and images to evaluate on: training classes and held-out ones where the split has both."""
     from secondsight.data import open as open_images
     from secondsight.data import splits
 

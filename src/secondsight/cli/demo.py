@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MARK = "demo.txt"
 """The file that says that a folder was made by a demo, and may be replaced by one."""
 
-QUERIES, SHOWN = 6, 5
+QUERIES, HITS = 6, 5
 """Rows of the contact sheet, and what each shows of one model."""
 
 
@@ -93,7 +93,7 @@ def _step(console: Console, what: str, words: str) -> None:
 
 
 def _without_labels(console: Console, subject: Subject, out: Path, reports: dict[str, Report]) -> Index:
-    """Fit, index, search and explain; judge where that can be done."""
+    """Fit, index, search and explain; evaluate where there are labels."""
     from secondsight import explain
     from secondsight.demo import evaluate_collection
     from secondsight.fit import fit_to
@@ -133,7 +133,7 @@ def _index(path: Path, model: Embedder, subject: Subject) -> Index:
 
 
 def _with_labels(console: Console, subject: Subject, recipe: Recipe, out: Path, reports: dict[str, Report]) -> Index:
-    """Train on classes that do not judge, and judge. Averaging is trained the same way where that takes seconds."""
+    """Train on some classes, and evaluate on the others. Averaging is trained the same way where that takes seconds."""
     from secondsight.demo import evaluate_collection
 
     if recipe.model.freeze == "all":
@@ -182,7 +182,7 @@ def _sheet(subject: Subject, collections: dict[str, Index], path: Path) -> None:
 
     def answers(title: str, collection: Index) -> ModelAnswers:
         ids = [collection.find(query) for query in queries]
-        hits = collection.search([i for i in ids if i is not None], k=SHOWN)
+        hits = collection.search([i for i in ids if i is not None], k=HITS)
         rows = zip(queries, hits.paths, strict=True)
         return ModelAnswers(title, [[(hit, right(query, hit)) for hit in row if hit] for query, row in rows])
 

@@ -100,7 +100,7 @@ def evaluate(
         if labels is not None:
             raise ConfigError("--labels belongs to saved embeddings (.npy); images bring their own: folders or a table")
         if data is None:
-            raise ConfigError(f"{model}: give the images to judge it on: secondsight evaluate {model} DATA")
+            raise ConfigError(f"{model}: give the images to evaluate it on: secondsight evaluate {model} DATA")
         embedder = _model(model, weights, transform=transform, size=size, mirror=mirror)
         choice = _choice(embedder, data, split, min_images, missing)
         items = _embedded(embedder, choice.images, runtime, batch_size=batch_size, device=chosen, strict=strict)
@@ -157,7 +157,7 @@ def _from_files(vectors: Path, labels: Path | None, data: str | None, split: str
 
 
 def _model(name: str, weights: str, **changes: object) -> Embedder:
-    """The model, shown images in another way where that is asked for."""
+    """The model, with another transform where that is asked for."""
     from secondsight.model import open_model
 
     model = open_model(name, weights=weights)

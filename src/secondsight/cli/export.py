@@ -13,7 +13,7 @@ from secondsight.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from secondsight.export import Cost
+    from secondsight.export import PrecisionCost
 
 PICTURES = 16
 """Pictures of --data that file and model are compared on."""
@@ -75,7 +75,7 @@ def export(
         console.print(f"for --runtime onnx-int8: {terminal.marked(kept)}")
 
 
-def _say(console: Console, cost: Cost, precision: str) -> None:
+def _say(console: Console, cost: PrecisionCost, precision: str) -> None:
     (size, small), (slow, fast) = cost.bytes, cost.images_per_second
     console.print(f"{precision} beside float32, on {cost.images} images:")
     console.print(f"  size    {size / 1e6:.1f} → {small / 1e6:.1f} MB")

@@ -87,7 +87,7 @@ VERBS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
         "check": (check.check, "secondsight check photos.index"),
         "demo": (demo.demo, "secondsight demo"),
     },
-    "Train and judge": {
+    "Train and evaluate": {
         "train": (train.train, "secondsight train --data ./photos"),
         "evaluate": (evaluate.evaluate, "secondsight evaluate runs/photos ./photos"),
         "compare": (compare.compare, "secondsight compare runs/first runs/second"),

@@ -120,7 +120,7 @@ def _options_to_drop(recipe: Recipe, pooling: str | None, loss: str | None) -> l
     dropped = []
     if pooling is not None and family(pooling) != family(recipe.model.pooling):
         dropped.append("model.pooling_options={}")
-        if recipe.optimizer.end_lr is not None:  # nor has it the same ends
+        if recipe.optimizer.end_lr is not None:  # nor has it the same output matrix and gains
             dropped += ["optimizer.end_lr=none", *["optimizer.head_lr=none"] * (recipe.optimizer.head_lr == 0)]
     if loss is not None and loss != recipe.loss.name:
         dropped.append("loss.options={}")
@@ -148,7 +148,7 @@ def _show(forecast: Forecast) -> None:
     table.add_column(style="bold")
     for part, (count, trained) in forecast.parameters.items():
         table.add_row(part, f"{count / 1e6:,.2f}M parameters, {trained / 1e6:,.2f}M trained")
-    for what, images, classes in zip(("learn from", "judge by"), forecast.images, forecast.classes, strict=True):
+    for what, images, classes in zip(("learn from", "evaluate on"), forecast.images, forecast.classes, strict=True):
         table.add_row(what, f"{images:,} images of {classes:,} classes")
     table.add_row("loss", " → ".join(f"{loss:.4f}" for loss in forecast.losses) + " (two steps)")
     table.add_row("memory", f"{forecast.memory_bytes / 1e9:.1f} GB at its peak")

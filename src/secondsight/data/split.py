@@ -1,4 +1,4 @@
-"""Which classes to learn from and which to judge by; the two never share a class unless the dataset itself says so.
+"""Which classes to learn from and which to evaluate on; the two never share a class unless the dataset itself says so.
 
 One rule holds classes out, for training, evaluation, compression and tables alike: ``hold_out``.
 """
@@ -59,7 +59,7 @@ def standard(images: ImageSet, *, min_images: int = 1) -> Split:
 
 
 def hold_out(images: ImageSet, *, share: float = 0.5, fold: int = 0, seed: int = 0, min_images: int = 1) -> Split:
-    """Hold out ``share`` of the training classes to judge by.
+    """Hold out ``share`` of the training classes to evaluate on.
 
     Fold 0 holds out the last of them, fold 1 those before, and so on until every class was held out once (1 / share
     folds); the next folds do the same with the classes shuffled by ``seed``, and so on. A dataset with a validation
@@ -81,8 +81,8 @@ def hold_out(images: ImageSet, *, share: float = 0.5, fold: int = 0, seed: int =
     if len(held_out) < 2 or n - len(held_out) < 2:
         raise DataError(
             f"{images.root}: {n} training classes with a share of {share} held out leave {n - len(held_out)} to learn "
-            f"and {len(held_out)} to judge by; both need two: change validation.share, or set it to 0 to train without "
-            "validation"
+            f"and {len(held_out)} to evaluate on; both need two: change validation.share, or set it to 0 to train "
+            "without validation"
         )
     rest = np.setdiff1d(np.arange(n), held_out).tolist()
     shuffled = f" seed {seed}" if fold >= int(1 / share) else ""

@@ -13,7 +13,7 @@ from secondsight.model import Origin
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """The images to judge on, what to tell about the choice, and what to doubt."""
+    """The images to evaluate on, a line about the choice, and a warning where one is due."""
 
     images: ImageSet
     note: str = ""

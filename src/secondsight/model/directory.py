@@ -97,7 +97,7 @@ def open_model(name: str | Path, *, weights: str = "default", device: str | torc
 
 
 def published(backbone: str, *, weights: str = "default", **keywords: Any) -> Embedder:
-    """A backbone as it is published: its local features averaged, shown the centre of an image."""
+    """A backbone as it is published: its local features averaged, seen at the centre of an image."""
     from secondsight import backbones
 
     network = backbones.build(backbone, weights=weights)

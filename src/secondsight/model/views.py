@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-Grid = tuple[int, int]
+from secondsight.pooling.contract import Grid
 
 
 @dataclass(frozen=True)

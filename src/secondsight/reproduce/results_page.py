@@ -24,10 +24,10 @@ HEAD = """# {title}
 
 Made by `{command}` from the lines in `{out}/`, one a run. Do not edit.
 
-Models are judged by retrieval among classes that they have never seen, held out of the *training* half; no test class
-was looked at. R@K is the share of images, in %, that have an image of the same class among their K nearest. Figures are
-those **after the last epoch**: no epoch was chosen on the classes that judge, though a recipe's settings may have been.
-"Best epoch" was, and shows by how much that flatters. A figure is the mean over the runs (folds × seeds) ± their
+Models are evaluated by retrieval among classes that they have never seen, held out of the *training* half; no test
+class was opened. R@K is the share of images, in %, that have an image of the same class among their K nearest. Figures
+are those **after the last epoch**: no epoch was chosen on the evaluated classes, though a recipe's settings may have
+been. "Best epoch" was chosen on them, and is flattering. A figure is the mean over the runs (folds × seeds) ± their
 standard deviation. Parameters, GFLOPs and "ms head" are of what comes after the backbone; times are the best of several
 on one machine, and say little about another.
 """
@@ -141,7 +141,10 @@ def _protocol(table: Table, known: Sorted) -> str:
     parts = [f"`{table.command}`", f"All rows: {words}"]
     splits = {line.fold: line.images for line in sorted(known.fresh, key=lambda line: line.fold) if line.images}
     if splits:
-        images = (f"fold {f}: {_count(s['train'])} teach, {_count(s['validation'])} judge" for f, s in splits.items())
+        images = (
+            f"fold {f}: {_count(s['train'])} to learn from, {_count(s['validation'])} to evaluate on"
+            for f, s in splits.items()
+        )
         parts.append(f"Images: {'; '.join(images)}")
     parts.append(f"Weights of the backbone: {', '.join(sorted({f'`{line.weights}`' for line in known.fresh}))}")
     if threads := sorted({line.threads for line in known.fresh if line.threads}):

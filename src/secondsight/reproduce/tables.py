@@ -46,7 +46,7 @@ from secondsight.train.recipe import Recipe
 Numbers = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 Changes = dict[str, dict[str, Any]]
 """Section → key → value."""
-Cost = Literal["parameters", "gflops", "ms_head", "native"]
+CostColumn = Literal["parameters", "gflops", "ms_head", "native"]
 
 
 def _as_list(value: Any) -> Any:
@@ -100,7 +100,7 @@ class TableFile(Strict):
     axes: list[AxisSection] = Field(default=[])
     heading: str = "row"  # of the first column, where there are no axes
     baseline: str | dict[str, str] | None = None  # a row, or an axis's value: the row that differs in that axis alone
-    plot: Annotated[list[Cost], BeforeValidator(_as_list)] = Field(default=[])  # what Recall@1 is drawn against
+    plot: Annotated[list[CostColumn], BeforeValidator(_as_list)] = Field(default=[])  # what Recall@1 is drawn against
     best_first: bool = False  # rows in the order of their Recall@1, instead of the table's
 
 

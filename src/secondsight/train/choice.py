@@ -51,9 +51,9 @@ class Choice:
     ahead: float  # of the preferred one, in standard errors; 0 where that was kept
 
     def __str__(self) -> str:
-        shown = ", ".join(f"{name} {100 * recall:.1f}" for name, recall in self.recalls.items())
+        recalls = ", ".join(f"{name} {100 * recall:.1f}" for name, recall in self.recalls.items())
         verdict = f"{self.name} is taken" if self.name != self.preferred else f"{self.name} is kept"
-        return f"{verdict}: R@1 on held-out training classes, before training, {self.images:,} images: {shown}"
+        return f"{verdict}: R@1 on held-out training classes, before training, {self.images:,} images: {recalls}"
 
 
 def choose_pooling(
@@ -68,7 +68,7 @@ def choose_pooling(
     """The candidate to train with: ``preferred``, unless another is better beyond doubt.
 
     Args:
-        features: Local features of images that may teach; some thousand images are plenty.
+        features: Local features of images to learn from; some thousand images are plenty.
         labels: Their classes.
         candidates: Name → a function that builds what comes after the backbone.
         preferred: The one that is taken where the others are no better, by ``DOUBT`` standard errors of the difference.
@@ -80,11 +80,11 @@ def choose_pooling(
     right: dict[str, Tensor] = {}
     for name, build in candidates.items():
         parts = []
-        for teach, judge in (halves, halves[::-1]):
+        for learn, held_out in (halves, halves[::-1]):
             head = build()
-            head.fit([features[some].float() for some in teach.split(64)], grid=grid, seed=seed)
-            metric = learned_metric(_pooled(head, features[teach], grid), labels[teach])
-            parts.append(hits(_pooled(head, features[judge], grid) @ metric, labels[judge]))
+            head.fit([features[some].float() for some in learn.split(64)], grid=grid, seed=seed)
+            metric = learned_metric(_pooled(head, features[learn], grid), labels[learn])
+            parts.append(hits(_pooled(head, features[held_out], grid) @ metric, labels[held_out]))
         right[name] = torch.cat(parts)
     ours, best = right[preferred], max(right, key=lambda name: int(right[name].sum()))
     # Of a paired comparison only the images count on which the two disagree (McNemar).
@@ -99,7 +99,9 @@ def class_halves(labels: Int[Tensor, " n"], *, seed: int = 0) -> tuple[Int[Tenso
     """The images of one random half of the classes, and of the other."""
     classes = labels.unique()
     if len(classes) < 4:
-        raise DataError(f"{len(classes)} classes are too few to choose a pooling on: two must teach and two must judge")
+        raise DataError(
+            f"{len(classes)} classes are too few to choose a pooling on: two to learn from and two to evaluate on"
+        )
     order = classes[torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))]
     first = torch.isin(labels, order[: len(order) // 2])
     return first.nonzero().flatten(), (~first).nonzero().flatten()

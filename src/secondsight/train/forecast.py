@@ -34,7 +34,7 @@ class Forecast:
     """What a run would take."""
 
     parameters: dict[str, tuple[int, int]]  # part → all, trained
-    images: tuple[int, int]  # to learn from, to judge by
+    images: tuple[int, int]  # to learn from, to evaluate on
     classes: tuple[int, int]
     steps: int
     losses: list[float]  # of the two steps

@@ -70,7 +70,7 @@ class Loop:
         try:
             with listening() as self.interrupt, deterministic():
                 if self.recipe.validation.at_start and self.progress.step == 0:
-                    self._judge_start()
+                    self._validate_start()
                 if self.progress.step and not self.directory.has_best:
                     self._make_best_again()
                 while not self.finished and not self._agreed(self.interrupt):
@@ -198,7 +198,7 @@ class Loop:
                 self.display.say(f"epoch {epoch + 1} of {self.recipe.train.epochs}: loss {outcome.loss:.4f}")
             self._maybe_validate(epoch + 1)
 
-    def _judge_start(self) -> None:
+    def _validate_start(self) -> None:
         """The figures of the model as it was initialised, the first ``best/``: training may bring nothing."""
         if self.parts.inputs.validation:
             figures, _ = self._validate(self.parts.inputs.validation)
@@ -213,7 +213,7 @@ class Loop:
         z, indices = self.embed(*sources)
         labels = self.parts.sets.validation.require_labels()[indices.cpu().numpy()]
         ks = self.recipe.validation.ks
-        figures = validation.judge(self.parts.model.normalise(z), labels, ks) if self.first else None
+        figures = validation.figures(self.parts.model.normalise(z), labels, ks) if self.first else None
         return self.fabric.broadcast(figures) or {}, labels
 
     def _maybe_validate(self, epoch: int) -> None:

@@ -45,7 +45,7 @@ def _groups(model: Embedder, loss: Loss, options: OptimizerSection) -> Iterable[
     rates = (
         ("backbone", list(model.backbone.parameters()), options.lr),
         ("head", [p for p in head if not any(p is other for other in readout)], head_lr),
-        ("ends", readout, head_lr if options.end_lr is None else options.end_lr),
+        ("readout", readout, head_lr if options.end_lr is None else options.end_lr),
         ("proxies", list(loss.parameters()), options.lr * 100 if options.proxy_lr is None else options.proxy_lr),
     )
     learns = any(lr and p.requires_grad for name, parameters, lr in rates if name != "proxies" for p in parameters)

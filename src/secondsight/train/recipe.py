@@ -99,7 +99,7 @@ class ValidationSection(Strict):
     fold: int = Field(default=0, ge=0)  # which classes are held out: 1 takes the next share of them
     seed: int = Field(default=0, ge=0)  # shuffles the classes once every fold has been used
     every: int = Field(default=1, ge=1)  # epochs
-    at_start: bool = False  # judge before the first step too, and let training better it
+    at_start: bool = False  # validate before the first step too, and let training better it
     ks: Integers = (1, 2, 4, 8)  # the K of Recall@K
     metric: str = "recall@1"  # what best/ and early stopping look at: any figure, such as recall@4 or map@r
     patience: int | None = Field(default=None, ge=1)  # validations without improvement before stopping; None = never

@@ -63,6 +63,6 @@ def _in_order(fabric: Fabric, z: Tensor, indices: Tensor, *, most: int) -> tuple
     return z[order], indices[order]
 
 
-def judge(embeddings: Tensor, labels: np.ndarray, ks: Sequence[int]) -> dict[str, float]:
+def figures(embeddings: Tensor, labels: np.ndarray, ks: Sequence[int]) -> dict[str, float]:
     """Every figure by its name. Ties count against the query: a collapsed embedding scores near zero."""
     return retrieval(embeddings, labels, ks=ks, bootstrap=0, progress=lambda share: None).figures

@@ -21,6 +21,9 @@ from secondsight.progress import track
 
 DIGEST_BYTES = 16
 
+BROKEN = sqlite3.DatabaseError, UnicodeDecodeError
+"""What SQLite raises for a damaged file; where its message quotes damaged text, Python cannot even make the first."""
+
 # A file that was written this recently may be written again without its time changing: hash it, but do not rely on it.
 _SETTLED = 2.0  # seconds
 
@@ -44,7 +47,7 @@ def digests(paths: Iterable[Path], memory: Path) -> Iterator[bytes | DecodeError
                 database.execute("SELECT count(*) FROM digests").fetchone()
             except sqlite3.OperationalError:
                 pass  # read-only, or held by another run
-            except sqlite3.DatabaseError:  # damaged pages: without it the next run is as fast again
+            except BROKEN:  # damaged pages: without it the next run is as fast again
                 memory.unlink(missing_ok=True)
 
 
@@ -117,7 +120,7 @@ def _recall(database: sqlite3.Connection, name: bytes, status: os.stat_result) -
     """The digest of that file when its size and time were these; None also where the database is damaged."""
     try:
         known = database.execute("SELECT size, time, digest, own FROM digests WHERE path = ?", (name,)).fetchone()
-    except sqlite3.Error:
+    except (sqlite3.Error, *BROKEN):
         return None
     if known is None or known[:2] != (status.st_size, status.st_mtime_ns) or known[3] != _own(name, *known[:3]):
         return None
@@ -148,6 +151,6 @@ def _connected(memory: Path) -> sqlite3.Connection | None:
         return database
     except sqlite3.OperationalError:  # a full or read-only disk, or another run that holds it for a minute
         return None
-    except sqlite3.DatabaseError:  # broken
+    except BROKEN:
         memory.unlink(missing_ok=True)
         return None

@@ -101,7 +101,7 @@ class FeatureCache:
         if len(images) == 0:
             raise DataError("there are no images to compute activations of")
         if not self.directory.is_dir():
-            check_writable(self.directory)
+            check_writable(self.directory, cure="choose another place with data.cache_dir or $SECONDSIGHT_CACHE")
         named = {**key, "transform": transform.key}
         store = RowStore(self.directory / _digest(named))
         contents = Contents.of(images, self.directory / "contents.sqlite", strict=strict)

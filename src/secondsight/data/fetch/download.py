@@ -271,7 +271,7 @@ def check(file: Path, archive: Archive, *, source: str = "", progress: Progress 
 def _wrong(source: str, how: str) -> str:
     return (
         f"{source}: not the official file: it {how}. It was damaged on the way or repacked; use another source with "
-        "--url or --from, or pass --no-checksum to judge it by its content alone"
+        "--url or --from, or pass --no-checksum to accept it and only count its images"
     )
 
 
