@@ -24,6 +24,13 @@ TITLES = {
     "share": "What the similarity is made of",
     "effect": "What removing a place would take away",
     "left out": "What removing a place does take away",
+    "distinct": "What sets this match apart from others",
+}
+ENDS = {
+    "share": ("against the match", "for the match"),
+    "effect": ("removal raises it", "removal lowers it"),
+    "left out": ("removal raises it", "removal lowers it"),
+    "distinct": ("", "others lack it"),
 }
 
 
@@ -163,7 +170,7 @@ def _heading(pen: ImageDraw.ImageDraw, why: Explanation, kind: str, left: int, r
 
 
 def _legend(pen: ImageDraw.ImageDraw, kind: str, top: float, left: int, y: int) -> None:
-    low, high = {"share": ("against the match", "for the match")}.get(kind, ("removal raises it", "removal lowers it"))
+    low, high = ENDS[kind]
     small = font(12)
     x = left
     pen.text((x, y), low, SOFT, small)

@@ -28,7 +28,7 @@ def save(why: Explanation, path: Path, *, kind: str = "share") -> None:
 
 def page(why: Explanation, *, kind: str = "share") -> str:
     """The whole page, with pictures, numbers, style and script in it."""
-    kinds = ["share", "effect", "left out"]
+    kinds = list(why.kinds)
     values = why.a if why.links is None else why.links
     plus, minus = float(values[values > 0].sum()), abs(float(values[values < 0].sum()))
     data = {

@@ -20,6 +20,8 @@ export async function open({ search, hit, number, acts }) {
     found = await post("/api/explain", { a: { ...reference, box: box ?? undefined }, b: { id: hit.id }, most: 2500, collection: number });
   } catch (error) { say(error); return; }
   why = found; held = null; word = null;
+  find("[data-kind=distinct]", dialog).hidden = !why.a.distinct; // needs an exact sum and enough other pictures
+  if (!why.a[kind]) press("share");
   const sources = [reference.query ? uploaded(reference.query, number) : image(reference.id, number), image(hit.id, number)];
   const captions = [box ? "Your query: the part in the box" : "Your query", nameOf(hit)];
   figures.forEach((figure, i) => {
@@ -161,11 +163,9 @@ frames.forEach((frame, i) => {
 });
 find("#why-links").addEventListener("input", (event) => { find("#why-count").textContent = event.target.value; draw(); });
 find("#why-map").addEventListener("change", draw);
-for (const button of dialog.querySelectorAll("[data-kind]")) button.addEventListener("click", () => {
-  kind = button.dataset.kind;
-  for (const one of dialog.querySelectorAll("[data-kind]")) one.setAttribute("aria-pressed", String(one === button));
-  draw();
-});
+const buttons = [...dialog.querySelectorAll("[data-kind]")];
+function press(name) { kind = name; buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.kind === name))); }
+for (const button of buttons) button.addEventListener("click", () => { press(button.dataset.kind); draw(); });
 find("#why-close").addEventListener("click", () => dialog.close());
 dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 addEventListener("resize", () => { if (why && dialog.open) sized(); });
