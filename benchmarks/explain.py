@@ -7,9 +7,9 @@
 ``deletion``: pairs of images of one class, classes 51–100. One image's places are erased in the order of a map, the
 network is run again, and the similarity to the other image is followed: the area under that curve should be small. In
 the same order they are brought back into an erased image: that area should be large. Erased means grey, blurred, or the
-mean colour of the data. The same of the contrast: the similarity less the mean similarity to other images. ``pointing``:
-how much of the evidence lies on the bird, by CUB's boxes and parts, and how well a map follows what leaving each place
-out does. Without --models, heads are fitted to classes 1–50 without labels.
+mean colour of the data. The same of the contrast: the similarity less the mean similarity to other images.
+``pointing``: how much of the evidence lies on the bird, by CUB's boxes and parts, and how well a map follows what
+leaving each place out does. Without --models, heads are fitted to classes 1–50 without labels.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def embedded(model: Embedder, images: Tensor) -> Tensor:
     return model(images)
 
 
-def others(model: Embedder, images: ImageSet, *, count: int = 200) -> np.ndarray:
+def others(model: Embedder, images: ImageSet, *, count: int = 300) -> np.ndarray:
     """Vectors of images of the classes that judge: what a collection holds besides a pair."""
     judging = np.flatnonzero(images.require_labels() >= HALF)
     chosen = np.sort(np.random.default_rng(3).permutation(judging)[:count])

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from secondsight.errors import ConfigError, ShapeError
 
-QUANTILE = 0.98
-"""What 98 of 100 pictures get is usual; the other two may show the same thing (benchmarks/explain_truth.py)."""
+QUANTILE = 0.99
+"""What 99 of 100 pictures get is usual; the others may show the same thing (benchmarks/explain_truth.py)."""
 
 
 def distinct(

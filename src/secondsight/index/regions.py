@@ -65,7 +65,7 @@ def why(index: Index, query: Any, id: int, *, region: Any = None) -> Explanation
 
 
 def others(index: Index, but: Sequence[int | None]) -> np.ndarray | None:
-    """(n, dim): pictures spread over the index, beside which it can be said what sets a match apart; None where too few.
+    """(n, dim): pictures spread over the index, beside which a match can be set apart; None where there are too few.
 
     Args:
         index: The collection.
