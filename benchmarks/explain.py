@@ -223,9 +223,11 @@ def pointing(models: dict[str, Embedder], images: ImageSet, root: Path, count: i
                 row, column = np.unravel_index(values.argmax(), values.shape)
                 left, top, right, bottom = here.frame.place(int(row), int(column))
                 inside = [left <= px <= right and top <= py <= bottom for px, py in points]
-                agreed = rank_correlation(values, why.left_out_a)
+                agreed = rank_correlation(values, why.left_out_a) if np.ptp(values) else np.nan
                 on = float((positive * cover).sum() / max(positive.sum(), 1e-12))
-                found.setdefault(kind, []).append((on, cover[row, column], float(any(inside)), float(agreed)))
+                seen = on, cover[row, column], float(any(inside))
+                # A map without positive evidence points nowhere.
+                found.setdefault(kind, []).append((*(seen if positive.any() else 3 * (np.nan,)), agreed))
             area = float(cover.mean())
             found.setdefault("(the box itself)", []).append((area, area, np.nan, np.nan))
         shown = table(
@@ -238,7 +240,9 @@ def pointing(models: dict[str, Embedder], images: ImageSet, root: Path, count: i
             "rank correlation with leaving out",
         )
         for kind, rows in found.items():
-            values, errors = np.array(rows).mean(0), [standard_error(column) for column in np.array(rows).T]
+            columns = [column[~np.isnan(column)] for column in np.array(rows, float).T]
+            values = [column.mean() if len(column) else np.nan for column in columns]
+            errors = [standard_error(column) for column in columns]
             cells = [f"{100 * v:.1f} ± {100 * e:.1f} %" for v, e in zip(values[:3], errors, strict=False)]
             cells.append(f"{values[3]:.2f} ± {errors[3]:.2f}")
             shown.add_row(kind, *("" if np.isnan(v) else cell for v, cell in zip(values, cells, strict=True)))

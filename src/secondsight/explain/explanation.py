@@ -62,6 +62,12 @@ class Explanation:
         """
         return abs(self.error) > 0.1 * max(abs(self.similarity), 0.05)
 
+    @property
+    def sides(self) -> tuple[float, float]:
+        """What speaks for the match and what against it, of links; of a's map where there are none."""
+        values = self.a if self.links is None else self.links
+        return float(values[values > 0].sum()), abs(float(values[values < 0].sum()))
+
     @cached_property
     def cancellation(self) -> float:
         """Σ|P| / |ΣP|, of links; of a's map where there are none."""
@@ -145,9 +151,13 @@ class Explanation:
 
     def words(self) -> list[str]:
         """What the numbers say, in sentences."""
-        values = self.a if self.links is None else self.links
-        positive, negative = float(values[values > 0].sum()), abs(float(values[values < 0].sum()))
-        said = [f"Similarity {self.similarity:.3f} = {positive:.3f} for the match − {negative:.3f} against it."]
+        positive, negative = self.sides
+        equals = "=" if self.exact else "≈"
+        said = [f"Similarity {self.similarity:.3f} {equals} {positive:.3f} for the match − {negative:.3f} against it."]
+        if self.misses:
+            said = [
+                f"Similarity {self.similarity:.3f}; the map has {positive:.3f} for the match, {negative:.3f} against."
+            ]
         if not self.exact:
             said.append(
                 f"An approximation ({self.method}): the pooling is not a sum over places. "
@@ -182,6 +192,7 @@ class Explanation:
             "exact": self.exact,
             "method": self.method,
             "error": round(self.error, 6),
+            "sides": [round(side, 6) for side in self.sides],
             "cancellation": round(self.cancellation, 3),
             "words": self.words(),
             "a": image("a", self.places_a),
