@@ -60,20 +60,23 @@ def draw(why: Explanation, *, kind: str = "share", links: int = 14) -> Image.Ima
     width = max(width, 860 * FINE)
     notes = why.words()[1:]
     header, footer = 104 * FINE, (80 + 17 * max(1, len(notes)) + 16) * FINE
-    canvas = Image.new("RGB", (width, header + SIDE * FINE + footer), PAPER)
+    band = max(p.height for p in pictures)
+    canvas = Image.new("RGB", (width, header + band + footer), PAPER)
     pen = ImageDraw.Draw(canvas)
     left = (width - sum(p.width for p in pictures) - GAP * FINE) // 2
     lefts = (left, left + pictures[0].width + GAP * FINE)
-    origins = [(x, header + (SIDE * FINE - p.height) // 2) for x, p in zip(lefts, pictures, strict=True)]
+    origins = [(x, header + (band - p.height) // 2) for x, p in zip(lefts, pictures, strict=True)]
     for picture, origin in zip(pictures, origins, strict=True):
         canvas.paste(picture, origin)
     if kind == "share":
         canvas = _with_links(canvas, why, pictures, origins, links)
         pen = ImageDraw.Draw(canvas)
     _heading(pen, why, kind, origins[0][0], origins[1][0] + pictures[1].width)
-    base = header + SIDE * FINE
+    base = header + band
     for here, origin, picture in zip((why.places_a, why.places_b), origins, pictures, strict=True):
-        pen.text((origin[0], base + 10 * FINE), _fitting(here.name, picture.width, 13), SOFT, font(13))
+        pen.text(
+            (origin[0], origin[1] + picture.height + 10 * FINE), _fitting(here.name, picture.width, 13), SOFT, font(13)
+        )
     _legend(pen, kind, top, origins[0][0], base + 44 * FINE)
     for number, line in enumerate(notes):
         # Pillow's font has neither minus nor dash.
