@@ -33,7 +33,7 @@ from secondsight.explain import Explanation
 from secondsight.explain.geometry import Frame
 from secondsight.model import published
 
-FRACTIONS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)  # symmetric: erasing the lowest first is bringing the highest back
+FRACTIONS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 HALF = 50  # classes that may teach; the others judge
 
 
@@ -89,6 +89,7 @@ def gradient_maps(model: Embedder, why: Explanation, image: Tensor) -> dict[str,
 def maps(model: Embedder, why: Explanation, image: Tensor, rng: np.random.Generator) -> dict[str, np.ndarray]:
     return {
         **{kind: why.map("a", kind) for kind in why.kinds},
+        "lowest share": -why.a,
         "random": rng.random(why.a.shape),
         **gradient_maps(model, why, image),
     }
@@ -152,8 +153,6 @@ def deletion(models: dict[str, Embedder], images: ImageSet, count: int, names: l
                 for fill, erased in ((name, fills(image, mean)[name]) for name in names):
                     found = curves(lambda x, m=model: embedded(m, x), image, erased, values, directions)
                     areas.setdefault((kind, fill), []).append(found)
-                    if kind == "share":
-                        areas.setdefault(("lowest share", fill), []).append(found[::-1])
         for number, what in enumerate(("similarity", "contrast")):
             _show_areas(
                 f"{name}: area under the {what}", {k: np.array(v)[..., number] for k, v in areas.items()}, names
