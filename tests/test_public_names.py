@@ -20,7 +20,7 @@ PUBLIC = {
     "secondsight.demo": "ModelAnswers Subject VENDORS emoji evaluate_collection folder pictures side_by_side table",
     "secondsight.embed": "Block Embeddings Inputs activations blocks embed encode features join pictures stream",
     "secondsight.evaluate": "ClassFigures Evaluation Interval Items Report retrieval",
-    "secondsight.explain": "Agreement Explanation KINDS Part Places Rare agreement beyond_chance codewords "
+    "secondsight.explain": "Agreement Explanation KINDS Part Places agreement codewords "
     "from_features pair places refined rerank_score weighed",
     "secondsight.index": "Growth Hits Index Item create open",
     "secondsight.inference": "Exported Runtime agree load runtime",

@@ -12,7 +12,7 @@
     places.parts(8)                                # its parts: vector, mask, box, strength; suggestions of regions
     places.vectors(8)                              # (8, D) the whole and 7 parts, for an index that finds small things
 
-    explain.beyond_chance(why, others)             # links that pictures which do not match lack: where the reason lies
+    explain.pair(model, a, b, others=vectors)      # and distinct_a, distinct_b: what other pictures would not get
     explain.agreement(why).score                   # how much of the similarity one movement explains
     explain.rerank_score(places, other_places)     # similarity and agreement: to re-rank the first results by
     explain.refined(query, liked, disliked)        # (D,) a query after examples, by Rocchio's rule

@@ -1,8 +1,6 @@
 from .agreement import Agreement as Agreement
 from .agreement import agreement as agreement
 from .agreement import rerank_score as rerank_score
-from .chance import Rare as Rare
-from .chance import beyond_chance as beyond_chance
 from .codewords import codewords as codewords
 from .explanation import KINDS as KINDS
 from .explanation import Explanation as Explanation

@@ -24,6 +24,13 @@ TITLES = {
     "share": "What the similarity is made of",
     "effect": "What removing a place would take away",
     "left out": "What removing a place does take away",
+    "distinct": "What sets this match apart from others",
+}
+ENDS = {
+    "share": ("against the match", "for the match"),
+    "effect": ("removal raises it", "removal lowers it"),
+    "left out": ("removal raises it", "removal lowers it"),
+    "distinct": ("", "others lack it"),
 }
 
 
@@ -51,34 +58,41 @@ def draw(why: Explanation, *, kind: str = "share", links: int = 14) -> Image.Ima
     ]
     width = sum(p.width for p in pictures) + (GAP + 2 * EDGE) * FINE
     width = max(width, 860 * FINE)
-    header, footer = 104 * FINE, 112 * FINE
-    canvas = Image.new("RGB", (width, header + SIDE * FINE + footer), PAPER)
+    notes = why.words()[1:]
+    header, footer = 104 * FINE, (80 + 17 * max(1, len(notes)) + 16) * FINE
+    band = max(p.height for p in pictures)
+    canvas = Image.new("RGB", (width, header + band + footer), PAPER)
     pen = ImageDraw.Draw(canvas)
     left = (width - sum(p.width for p in pictures) - GAP * FINE) // 2
-    origins = [(left, header), (left + pictures[0].width + GAP * FINE, header)]
+    lefts = (left, left + pictures[0].width + GAP * FINE)
+    origins = [(x, header + (band - p.height) // 2) for x, p in zip(lefts, pictures, strict=True)]
     for picture, origin in zip(pictures, origins, strict=True):
         canvas.paste(picture, origin)
     if kind == "share":
         canvas = _with_links(canvas, why, pictures, origins, links)
         pen = ImageDraw.Draw(canvas)
     _heading(pen, why, kind, origins[0][0], origins[1][0] + pictures[1].width)
-    base = header + SIDE * FINE
+    base = header + band
     for here, origin, picture in zip((why.places_a, why.places_b), origins, pictures, strict=True):
-        pen.text((origin[0], base + 10 * FINE), _fitting(here.name, picture.width, 13), SOFT, font(13))
+        pen.text(
+            (origin[0], origin[1] + picture.height + 10 * FINE), _fitting(here.name, picture.width, 13), SOFT, font(13)
+        )
     _legend(pen, kind, top, origins[0][0], base + 44 * FINE)
-    for number, line in enumerate(why.words()[1:]):
+    for number, line in enumerate(notes):
         # Pillow's font has neither minus nor dash.
         pen.text((origins[0][0], base + (80 + 17 * number) * FINE), line.replace("−", "-"), SOFT, font(12))
     return canvas.resize((canvas.width // FINE, canvas.height // FINE), Image.Resampling.LANCZOS)
 
 
 def overlay(here: Places, values: np.ndarray, *, height: int) -> Image.Image:
-    """The whole original, paler where the network did not look, under a map of −1 … 1 in two colours."""
+    """The whole original, paler where the network did not look, under a map of −1 … 1 in two colours: ``height`` pixels
+    high, or twice as wide where that is less.
+    """
     pixels = here.pixels
     if pixels is None:
         pixels = np.full((*here.frame.size, 3), 235, np.uint8)
-    width = max(1, round(height * pixels.shape[1] / pixels.shape[0]))
-    width = min(width, 2 * height)
+    scale = min(height / pixels.shape[0], 2 * height / pixels.shape[1])
+    height, width = (max(1, round(scale * side)) for side in pixels.shape[:2])
     photo = np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling.LANCZOS)).astype(np.float32)
     grey = photo @ np.array([0.299, 0.587, 0.114], np.float32)
     # Half the colour and more light: what is drawn on top must win against any photograph.
@@ -151,10 +165,11 @@ def _curve(start: tuple[float, float], stop: tuple[float, float], steps: int = 4
 def _heading(pen: ImageDraw.ImageDraw, why: Explanation, kind: str, left: int, right: int) -> None:
     pen.text((left, 24 * FINE), f"{why.similarity:.3f}", INK, font(40))
     x = left + pen.textlength(f"{why.similarity:.3f}", font(40)) + 16 * FINE
-    pen.text((x, 28 * FINE), TITLES[kind] + ("" if why.exact else " (approximated)"), INK, font(18))
-    values = why.a if why.links is None else why.links
-    plus, minus = float(values[values > 0].sum()), abs(float(values[values < 0].sum()))
-    pen.text((x, 52 * FINE), f"similarity = {plus:.3f} for the match, less {minus:.3f} against it", SOFT, font(13))
+    approximated = not why.exact and kind != "left out"
+    pen.text((x, 28 * FINE), TITLES[kind] + (" (approximated)" if approximated else ""), INK, font(18))
+    plus, minus = why.sides
+    begin = "an approximated map has" if why.misses else "similarity =" if why.exact else "similarity, nearly"
+    pen.text((x, 52 * FINE), f"{begin} {plus:.3f} for the match, less {minus:.3f} against it", SOFT, font(13))
     # The same two numbers as a bar: how much of the evidence is left, and how much cancels.
     y, whole = 80 * FINE, max(plus + minus, 1e-9)
     cut = left + round((right - left) * plus / whole)
@@ -163,20 +178,22 @@ def _heading(pen: ImageDraw.ImageDraw, why: Explanation, kind: str, left: int, r
 
 
 def _legend(pen: ImageDraw.ImageDraw, kind: str, top: float, left: int, y: int) -> None:
-    low, high = {"share": ("against the match", "for the match")}.get(kind, ("removal raises it", "removal lowers it"))
+    low, high = ENDS[kind]
     small = font(12)
-    x = left
-    pen.text((x, y), low, SOFT, small)
-    x += pen.textlength(low, small) + 10 * FINE
-    wide = 180 * FINE
+    x, wide, start = left, 180 * FINE, -1.0
+    if low:
+        pen.text((x, y), low, SOFT, small)
+        x += pen.textlength(low, small) + 10 * FINE
+    else:
+        wide, start = wide // 2, 0.0  # nothing is negative
     for step in range(wide):
-        value = 2 * step / (wide - 1) - 1
+        value = start + (1 - start) * step / (wide - 1)
         alpha = abs(value) ** 0.8 * 0.82
         colour = FOR if value >= 0 else AGAINST
         shade = tuple(int(238 * (1 - alpha) + c * alpha) for c in colour)
         pen.line((x + step, y + FINE, x + step, y + 13 * FINE), fill=shade)
     x += wide + 10 * FINE
-    pen.text((x, y), f"{high}   (full colour: ±{top:.3g} a place)", SOFT, small)
+    pen.text((x, y), f"{high}   (full colour: {'±' if low else ''}{top:.3g} a place)", SOFT, small)
 
 
 def _fitting(text: str, width: int, size: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,13 @@ import torch
 from secondsight import files
 from secondsight.embed.queries import Picture
 from secondsight.errors import ConfigError, UnknownName
-from secondsight.explain import algebra, removal
+from secondsight.explain import algebra, distinct, removal
 from secondsight.explain.places import Places, places
 from secondsight.model import Embedder
 
-KINDS = ("share", "effect", "left out")
+KINDS = ("share", "effect", "left out", "distinct")
 """share: what the similarity is made of · effect: what removing a place would take away, to first order · left out:
-what removing it does take away.
+what removing it does take away · distinct: the part of the share that other pictures would not get.
 """
 
 MUCH = 5.0
@@ -44,11 +44,16 @@ class Explanation:
     places_b: Places
     method: str = "exact sum over pairs of places"
     error: float = 0.0  # similarity − the sum of the map, for an approximation
-    facts: dict[str, str] = field(default_factory=dict)
+    others: np.ndarray | None = None  # (n, D) vectors of other pictures
 
     @property
     def exact(self) -> bool:
         return self.links is not None
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The maps that there are: what is distinct is known only beside other pictures, of an exact sum."""
+        return KINDS if self.exact and self.others is not None else KINDS[:-1]
 
     @property
     def misses(self) -> bool:
@@ -56,6 +61,12 @@ class Explanation:
         Poolings that forget the length of their input (a normalisation inside) are of that kind.
         """
         return abs(self.error) > 0.1 * max(abs(self.similarity), 0.05)
+
+    @property
+    def sides(self) -> tuple[float, float]:
+        """What speaks for the match and what against it, of links; of a's map where there are none."""
+        values = self.a if self.links is None else self.links
+        return float(values[values > 0].sum()), abs(float(values[values < 0].sum()))
 
     @cached_property
     def cancellation(self) -> float:
@@ -70,6 +81,23 @@ class Explanation:
     @cached_property
     def left_out_b(self) -> np.ndarray:
         return removal.left_out(self.places_b, self.places_a.unit).view(self.places_b.grid).numpy()
+
+    @cached_property
+    def distinct_a(self) -> np.ndarray:
+        """(h, w): the part of each share of a that other pictures would not get from the place; see ``distinct``."""
+        return self._distinct(self.places_a, self.places_b)
+
+    @cached_property
+    def distinct_b(self) -> np.ndarray:
+        return self._distinct(self.places_b, self.places_a)
+
+    def _distinct(self, here: Places, there: Places) -> np.ndarray:
+        if self.others is None or not self.exact:
+            raise ConfigError(
+                "what is distinct needs an exact sum, and other pictures to compare with: give others=, vectors of the "
+                "same model, or search an index with --why"
+            )
+        return distinct.distinct(here.scaled, there.unit, self.others).view(here.grid).numpy()
 
     @cached_property
     def codeword_links(self) -> np.ndarray | None:
@@ -99,8 +127,8 @@ class Explanation:
             raise UnknownName("image of a pair", image, ("a", "b"))
         if kind not in KINDS:
             raise UnknownName("kind of map", kind, KINDS)
-        names = {"share": "", "effect": "effect_", "left out": "left_out_"}
-        values = getattr(self, names[kind] + image)
+        prefix = "" if kind == "share" else kind.replace(" ", "_") + "_"
+        values = getattr(self, prefix + image)
         if on == "grid":
             return values
         here = self.places_a if image == "a" else self.places_b
@@ -123,9 +151,13 @@ class Explanation:
 
     def words(self) -> list[str]:
         """What the numbers say, in sentences."""
-        values = self.a if self.links is None else self.links
-        positive, negative = float(values[values > 0].sum()), abs(float(values[values < 0].sum()))
-        said = [f"Similarity {self.similarity:.3f} = {positive:.3f} for the match − {negative:.3f} against it."]
+        positive, negative = self.sides
+        equals = "=" if self.exact else "≈"
+        said = [f"Similarity {self.similarity:.3f} {equals} {positive:.3f} for the match − {negative:.3f} against it."]
+        if self.misses:
+            said = [
+                f"Similarity {self.similarity:.3f}; the map has {positive:.3f} for the match, {negative:.3f} against."
+            ]
         if not self.exact:
             said.append(
                 f"An approximation ({self.method}): the pooling is not a sum over places. "
@@ -133,6 +165,9 @@ class Explanation:
             )
             if self.misses:
                 said.append("That is too much to trust it: what removing each place does is exact for every pooling.")
+        if "distinct" in self.kinds:
+            apart = (float(self.distinct_a.sum()) + float(self.distinct_b.sum())) / 2
+            said.append(f"{apart:.3f} of it sets this match apart: nearly all other pictures would not get it.")
         if self.cancellation > MUCH:
             said.append(
                 f"Most of the evidence cancels: {self.cancellation:.1f} times as much was weighed as is left. "
@@ -148,8 +183,7 @@ class Explanation:
                 "name": here.name,
                 "grid": list(here.grid),
                 "seen": list(here.frame.seen),
-                "share": _rounded(self.map(which)),
-                "effect": _rounded(self.map(which, "effect")),
+                **{kind: _rounded(self.map(which, kind)) for kind in self.kinds if kind != "left out"},
                 "codeword": None if here.codeword is None else here.codeword.tolist(),
             }
 
@@ -158,6 +192,7 @@ class Explanation:
             "exact": self.exact,
             "method": self.method,
             "error": round(self.error, 6),
+            "sides": [round(side, 6) for side in self.sides],
             "cancellation": round(self.cancellation, 3),
             "words": self.words(),
             "a": image("a", self.places_a),
@@ -195,7 +230,12 @@ def check_target(path: str | Path, kind: str | None = None) -> Path:
 
 
 def pair(
-    model: Embedder, a: Picture | Places, b: Picture | Places, *, device: str | torch.device = "cpu"
+    model: Embedder,
+    a: Picture | Places,
+    b: Picture | Places,
+    *,
+    others: np.ndarray | None = None,
+    device: str | torch.device = "cpu",
 ) -> Explanation:
     """Why two images match.
 
@@ -203,6 +243,7 @@ def pair(
         model: The embedder. If its pooling is additive the explanation is exact, else approximated by integrated
             gradients (needs the extra ``explain``).
         a, b: Pictures, or what ``places`` made of them.
+        others: (n, D) vectors of other pictures by the same model; beside them it can be said what is distinct.
         device: Where the network runs.
 
     >>> from secondsight import Embedder
@@ -212,6 +253,8 @@ def pair(
     >>> why.links.shape, bool(abs(why.links.sum() - why.similarity) < 1e-5)
     ((4, 4), True)
     """
+    if others is not None:
+        others = distinct.checked(others, model.dim)
     first, second = _places(model, a, device), _places(model, b, device)
     if not (first.additive and second.additive):
         from secondsight.explain import gradients
@@ -229,6 +272,7 @@ def pair(
         effect_b=algebra.effects(p_b, second.unit, first.unit, parts).view(second.grid).numpy(),
         places_a=first,
         places_b=second,
+        others=others,
     )
 
 

@@ -28,9 +28,8 @@ def save(why: Explanation, path: Path, *, kind: str = "share") -> None:
 
 def page(why: Explanation, *, kind: str = "share") -> str:
     """The whole page, with pictures, numbers, style and script in it."""
-    kinds = ["share", "effect", "left out"]
-    values = why.a if why.links is None else why.links
-    plus, minus = float(values[values > 0].sum()), abs(float(values[values < 0].sum()))
+    kinds = list(why.kinds)
+    plus, minus = why.sides
     data = {
         "images": [_image(why, "a", why.places_a, kinds), _image(why, "b", why.places_b, kinds)],
         "links": None if why.links is None else packed(why.links),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 FIRST = 100
 """Hits whose links are looked at: the network runs once for each."""
+
+FEW, OTHERS = 20, 500
+"""Fewer other pictures than the one do not say what is usual; more than the other do not say it better."""
 
 
 def places(index: Index, query: Any) -> Places:
@@ -56,7 +60,25 @@ def why(index: Index, query: Any, id: int, *, region: Any = None) -> Explanation
         best = max(item.parts(index.parts.count - 1), key=lambda part: float(part.vector @ asked.vector))
         if best.vector @ asked.vector > item.vector @ asked.vector:
             item = item.only(best.mask)
-    return explain.pair(index.model(), asked, item, device=index.device)
+    itself = query if isinstance(query, (int, np.integer)) else _found(index, query)
+    return explain.pair(index.model(), asked, item, others=others(index, [itself, id]), device=index.device)
+
+
+def others(index: Index, but: Sequence[int | None]) -> np.ndarray | None:
+    """(n, dim): pictures spread over the index, beside which a match can be set apart; None where there are too few.
+
+    Args:
+        index: The collection.
+        but: The ids of the match itself.
+    """
+    ids = np.setdiff1d(index.ids(), [id for id in but if id is not None])
+    if len(ids) < FEW:
+        return None
+    return index.vectors(ids[np.linspace(0, len(ids) - 1, min(len(ids), OTHERS)).astype(int)])
+
+
+def _found(index: Index, query: Any) -> int | None:
+    return index.find(query) if isinstance(query, (str, os.PathLike)) else None
 
 
 def by_links(index: Index, queries: Sequence[Any], hits: Hits, k: int) -> Hits:

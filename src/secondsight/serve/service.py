@@ -19,6 +19,7 @@ from secondsight.index import Index, runtime
 from secondsight.index.filters import Where
 from secondsight.index.hits import Hits, Item
 from secondsight.index.queries import checked, combined
+from secondsight.index.regions import others
 from secondsight.serve.decoders import Decoders
 from secondsight.serve.matcher import Matcher, Question
 from secondsight.serve.network import NetworkQueue
@@ -231,12 +232,12 @@ class Service:
     async def explain(self, a: KnownPicture, b: KnownPicture, most: int) -> dict[str, Any]:
         """Both pictures, place by place. A part of a picture is explained as what it is: its places alone."""
         first, second = await self.kept(a), await self.kept(b)
-        boxes = box_of(a.box), box_of(b.box)
-        return await self.run(self._explain, first, second, boxes, most)
+        shown = (first, box_of(a.box)), (second, box_of(b.box))
+        return await self.run(self._explain, shown, [a.id, b.id], most)
 
-    def _explain(self, a: Seen, b: Seen, boxes: tuple[Box | None, Box | None], most: int) -> dict[str, Any]:
-        model = self.model()
-        why = explain.pair(model, a.part(boxes[0]), b.part(boxes[1]))
+    def _explain(self, shown: Sequence[tuple[Seen, Box | None]], ids: list[int | None], most: int) -> dict[str, Any]:
+        a, b = (seen.part(box) for seen, box in shown)
+        why = explain.pair(self.model(), a, b, others=others(self.index, ids))
         return why.to_dict(most=most) | {"misses": why.misses}
 
     async def parts(self, picture: KnownPicture, count: int) -> list[dict[str, Any]]:

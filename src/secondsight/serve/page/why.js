@@ -11,7 +11,6 @@ let why = null, kind = "share", held = null, word = null, part = null; // part: 
 const sides = () => [why.a, why.b];
 const signed = (value, digits = 3) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
 const share = (value) => `${value < 0 ? "−" : ""}${Math.abs(100 * value / Math.max(1e-9, Math.abs(why.similarity))).toFixed(0)} %`;
-const total = (values, sign) => values.filter((v) => v * sign > 0).reduce((a, b) => a + Math.abs(b), 0).toFixed(3);
 
 export async function open({ search, hit, number, acts }) {
   const reference = search.refs[number], { box } = search;
@@ -20,6 +19,8 @@ export async function open({ search, hit, number, acts }) {
     found = await post("/api/explain", { a: { ...reference, box: box ?? undefined }, b: { id: hit.id }, most: 2500, collection: number });
   } catch (error) { say(error); return; }
   why = found; held = null; word = null;
+  find("[data-kind=distinct]", dialog).hidden = !why.a.distinct; // needs an exact sum and enough other pictures
+  if (!why.a[kind]) press("share");
   const sources = [reference.query ? uploaded(reference.query, number) : image(reference.id, number), image(hit.id, number)];
   const captions = [box ? "Your query: the part in the box" : "Your query", nameOf(hit)];
   figures.forEach((figure, i) => {
@@ -51,11 +52,9 @@ function sized() {
 }
 
 function head(hit, refined) {
-  const values = why.exact ? why.links.map((link) => link[2]) : why.a.share.flat();
-  // All links may be more than were sent: the words carry the exact sums.
-  const [, plus, minus] = why.words[0].match(/= ([\d.]+) for the match − ([\d.]+)/) ?? [null, total(values, 1), total(values, -1)];
+  const [plus, minus] = why.sides.map((side) => side.toFixed(3));
   find("#why-title").textContent = hit.probability === null || hit.probability === undefined ? "Why they match" : `${percent(hit.probability)} likely the same`;
-  find("#why-sum").replaceChildren("similarity ", make("b", { id: "why-similarity" }, why.similarity.toFixed(3)), " = ", make("span", { className: "pro" }, String(plus)), " for the match − ", make("span", { className: "con" }, String(minus)), " against it", why.exact ? "" : " (approximated)");
+  find("#why-sum").replaceChildren("similarity ", make("b", { id: "why-similarity" }, why.similarity.toFixed(3)), why.misses ? "; the map has " : why.exact ? " = " : " ≈ ", make("span", { className: "pro" }, plus), " for the match − ", make("span", { className: "con" }, minus), " against it", why.exact ? "" : " (approximated)");
   find("#why-bar").setAttribute("aria-label", `${plus} for, ${minus} against`);
   find("#why-bar .for").style.flex = String(1000 * Number(plus) + 0.01);
   find("#why-bar .against").style.flex = String(1000 * Number(minus));
@@ -161,11 +160,9 @@ frames.forEach((frame, i) => {
 });
 find("#why-links").addEventListener("input", (event) => { find("#why-count").textContent = event.target.value; draw(); });
 find("#why-map").addEventListener("change", draw);
-for (const button of dialog.querySelectorAll("[data-kind]")) button.addEventListener("click", () => {
-  kind = button.dataset.kind;
-  for (const one of dialog.querySelectorAll("[data-kind]")) one.setAttribute("aria-pressed", String(one === button));
-  draw();
-});
+const buttons = [...dialog.querySelectorAll("[data-kind]")];
+function press(name) { kind = name; buttons.forEach((one) => one.setAttribute("aria-pressed", String(one.dataset.kind === name))); }
+for (const button of buttons) button.addEventListener("click", () => { press(button.dataset.kind); draw(); });
 find("#why-close").addEventListener("click", () => dialog.close());
 dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 addEventListener("resize", () => { if (why && dialog.open) sized(); });
