@@ -90,7 +90,12 @@ def test_a_whole_embedder_is_a_candidate():
 
     features = torch.rand(48, 9, 1280, generator=torch.Generator().manual_seed(0))
     heads = {"average": lambda: build("average"), "jcf-4": lambda: build("jcf-4")}
-    assert choose_pooling(dict.fromkeys(heads, features), torch.arange(8).repeat(6), heads, preferred="jcf-4").recalls.keys() == heads.keys()
+    assert (
+        choose_pooling(
+            dict.fromkeys(heads, features), torch.arange(8).repeat(6), heads, preferred="jcf-4"
+        ).recalls.keys()
+        == heads.keys()
+    )
 
 
 def test_halves_share_no_class_and_leave_nothing_out():
