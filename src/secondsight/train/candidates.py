@@ -34,7 +34,7 @@ RIVALS: dict[str, dict[str, Any]] = {
 layer before the network's last one, which suits things that differ in their parts more than in their kind (cars).
 """
 
-IMAGES, OF_A_CLASS, FEWEST = 1000, 20, 100
+IMAGES, OF_A_CLASS, FEWEST = 1500, 30, 100
 """Images that are looked at, how many of a class at most, and how many in all there must be for a choice to mean
 anything.
 """
