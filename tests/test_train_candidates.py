@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from secondsight import data
+from secondsight.train import train
 from secondsight.train.assembly import build_model
 from secondsight.train.candidates import OF_A_CLASS, RIVALS, _network, some_classes, suited
 from secondsight.train.sets import open_sets
@@ -68,7 +69,7 @@ def test_of_many_classes_some_are_looked_at_with_enough_images_each(monkeypatch,
     assert counts.min() == OF_A_CLASS
 
 
-def test_jcf_before_the_head_can_be_taken_where_the_network_has_one(digits, monkeypatch):
+def test_jcf_before_the_head_can_be_taken_where_the_network_has_one(digits, tmp_path, monkeypatch):
     heard: list[str] = []
     wanted = recipe(
         digits,
@@ -87,6 +88,8 @@ def test_jcf_before_the_head_can_be_taken_where_the_network_has_one(digits, monk
     found = suited(wanted, say=heard.append)
     assert heard[-1].startswith(f"{BEFORE} is taken")
     assert (found.model.backbone_options, found.model.pooling) == ({"head": False}, "jcf-8")
+    assert (found.model.freeze, found.optimizer.head_lr) == ("all", 0.0), "only its ends learn"
+    assert train(found, tmp_path / "run", quiet=True).complete
 
 
 def test_a_network_that_goes_on_from_other_activations_is_no_candidate(digits):
