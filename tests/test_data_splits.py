@@ -119,6 +119,12 @@ def test_a_dataset_with_its_own_validation_part_uses_it(tmp_path):
         data.splits(tmp_path, "validation", fold=1)
 
 
+def test_the_first_images_of_every_class_are_kept():
+    images = ImageSet.labelled("toy", Path("/toy"), [f"{i}.jpg" for i in range(6)], ["a", "b", "a", "a", "b", "b"])
+    assert images.with_max_images(2).paths == ("0.jpg", "1.jpg", "2.jpg", "4.jpg")
+    assert images.with_max_images(None) is images
+
+
 def test_questions_that_make_no_sense_are_refused():
     with pytest.raises(UnknownName, match="unknown split 'standart'; did you mean 'standard'"):
         data.splits(_toy(4), "standart")

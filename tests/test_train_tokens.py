@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 import transformers as hf
 
 import secondsight
-from secondsight.train import train
+from secondsight.reproduce import tables
+from secondsight.train import recipe_file, train
+from secondsight.train.forecast import dry_run
 from train_tiny import recipe, write_digits
 
+TABLE = Path(__file__).parents[1] / "examples" / "tokens.toml"
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 28, "patch_size": 7}
 PIXELS = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"height": 28, "width": 28}}
 
@@ -49,3 +53,27 @@ def test_its_tokens_are_stored_once_and_a_head_learns_on_them(vit, tmp_path, tok
     with torch.no_grad():
         assert torch.isfinite(model(other_size)).all()
     assert list((tmp_path / "cache").glob("*/rows.f16"))
+
+
+@pytest.mark.parametrize("row", tables.read(TABLE).rows, ids=lambda row: row.name)
+def test_the_table_for_those_who_have_a_hub_runs_with_a_small_network_in_its_place(vit, tmp_path, row):
+    digits = write_digits(tmp_path / "digits", classes=8, images=8)
+    found = dry_run(
+        recipe_file.make(
+            row.recipe(fold=0, seed=0).model_dump(mode="python"),
+            [
+                f"data.path={digits}",
+                f"model.backbone=hf:{vit}",
+                "model.dim=24",
+                "model.reduce=16",
+                "train.classes_per_batch=4",
+                *(
+                    ["model.pooling_options.width=40"]
+                    if "width" in row.recipe(fold=0, seed=0).model.pooling_options
+                    else []
+                ),
+            ],
+        )
+    )
+    assert found.classes == (4, 4)
+    assert all(loss == loss for loss in found.losses)

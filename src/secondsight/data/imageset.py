@@ -141,6 +141,13 @@ class ImageSet:
             )
         return self.subset((counts >= n)[self.labels])
 
+    def with_max_images(self, n: int | None) -> ImageSet:
+        """With the first ``n`` images of every class; None for all of them."""
+        if n is None:
+            return self
+        labels = self.require_labels()
+        return self.subset(np.sort(np.concatenate([np.flatnonzero(labels == c)[:n] for c in range(len(self.classes))])))
+
     def require_pairs(self) -> ImageSet:
         """Itself, when retrieval can be trained and judged on it: two classes or more, and two images in each."""
         self.require_labels()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,39 @@ from secondsight.train.choice import choose_pooling
 from secondsight.train.recipe import Recipe
 from secondsight.train.sets import Sets, open_sets
 
-RIVALS: dict[str, dict[str, Any]] = {
-    "average": {"pooling": "average", "pooling_options": {"power": 0.5, "whiten": 0.25}},
-    "gem": {"pooling": "gem", "pooling_options": {"p": 2.0, "whiten": 0.25}},
-}
-"""Name → what it changes of a recipe's model: the simpler sums, with JCF's ending."""
 
-IMAGES, OF_A_CLASS, FEWEST = 1000, 20, 100
+@dataclass(frozen=True)
+class Rival:
+    """What another pooling changes of a recipe: the model and, where it is taken, how it learns (section → keys)."""
+
+    model: dict[str, Any]
+    learning: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def pooled(self, recipe: Recipe) -> Recipe:
+        return _changed(recipe, {"model": self.model})
+
+    def taken(self, recipe: Recipe) -> Recipe:
+        return _changed(self.pooled(recipe), self.learning)
+
+
+RIVALS = {
+    "average": Rival({"pooling": "average", "pooling_options": {"power": 0.5, "whiten": 0.25}}),
+    "gem": Rival({"pooling": "gem", "pooling_options": {"p": 2.0, "whiten": 0.25}}),
+    "pairs before the head": Rival(
+        {
+            "backbone_options": {"head": False},
+            "reduce": 128,
+            "pooling_options": {"start": "pairs", "whiten": 0.25, "width": 640, "assign": "top-1", "gains": True},
+        },
+        # As recipes/quick-frozen.toml: its ends gain, the whole of it loses (docs/reports/runs.md: cars, cars-stages).
+        {"model": {"freeze": "all"}, "optimizer": {"head_lr": 0.0, "end_lr": 5e-3}},
+    ),
+}
+"""The simpler sums with JCF's ending, and JCF as the second moment of the layer before the network's last one, which
+suits things that differ in their parts more than in their kind (cars).
+"""
+
+IMAGES, OF_A_CLASS, FEWEST = 1500, 30, 100
 """Images that are looked at, how many of a class at most, and how many in all there must be for a choice to mean
 anything.
 """
@@ -44,26 +71,44 @@ def suited(recipe: Recipe, *, say: Callable[[str], None]) -> Recipe:
     model, _ = build_model(recipe, len(images.classes))
     if recipe.model.dim > model.backbone.out_dim:  # the rivals have no more numbers than channels
         return recipe
-    features, labels = _features(model, recipe, images, say=say)
-    recipes = {recipe.model.pooling: recipe} | {
-        name: recipe.model_copy(update={"model": recipe.model.model_copy(update=changes)})
-        for name, changes in RIVALS.items()
-        if name != recipe.model.pooling
-    }
+    preferred = recipe.model.pooling
+    recipes = {preferred: recipe}
+    recipes |= {name: rival.pooled(recipe) for name, rival in RIVALS.items() if name != preferred}
+    networks = {name: _network(other, model.backbone) for name, other in recipes.items()}
+    networks = {name: network for name, network in networks.items() if network is not None}
+    features, labels = _features(model, set(networks.values()), recipe, images, say=say)
 
-    def builder(other: Recipe) -> Callable[[], Embedder]:
-        return lambda: _with(other, model.backbone)
+    def builder(name: str) -> Callable[[], Embedder]:
+        return lambda: _with(recipes[name], networks[name])
 
     choice = choose_pooling(
-        features,
+        {name: features[network] for name, network in networks.items()},
         labels,
-        {name: builder(other) for name, other in recipes.items()},
-        preferred=recipe.model.pooling,
+        {name: builder(name) for name in networks},
+        preferred=preferred,
         grid=model.backbone.grid(model.size, model.size),
         seed=recipe.train.seed,
     )
     say(str(choice))
-    return recipes[choice.name]
+    return recipe if choice.name == preferred else RIVALS[choice.name].taken(recipe)
+
+
+def _changed(recipe: Recipe, changes: dict[str, dict[str, Any]]) -> Recipe:
+    sections = {name: getattr(recipe, name).model_copy(update=keys) for name, keys in changes.items()}
+    return recipe.model_copy(update=sections)
+
+
+def _network(recipe: Recipe, backbone: Backbone) -> Backbone | None:
+    """The network of ``recipe``: ``backbone``, or one that goes on in another way from the same frozen part; None where
+    there is no such network.
+    """
+    options = recipe.model.backbone_options
+    if options.items() <= backbone.options.items():
+        return backbone
+    if not options.keys() <= backbone.options.keys():
+        return None
+    other = Embedder.from_config(recipe.model).backbone.eval()
+    return other if other.prefix_fingerprint() == backbone.prefix_fingerprint() else None
 
 
 def some_classes(images: ImageSet) -> ImageSet:
@@ -81,16 +126,19 @@ def _with(recipe: Recipe, backbone: Backbone) -> Embedder:
 
 @torch.no_grad()
 def _features(
-    model: Embedder, recipe: Recipe, images: ImageSet, *, say: Callable[[str], None]
-) -> tuple[Tensor, Tensor]:
-    """Local features of all images that can be read, in half precision, and their labels."""
+    model: Embedder, networks: Iterable[Backbone], recipe: Recipe, images: ImageSet, *, say: Callable[[str], None]
+) -> tuple[dict[Backbone, Tensor], Tensor]:
+    """Local features by each of ``networks`` of all images that can be read, in half precision, and their labels."""
     cpu = torch.device("cpu")
     made = run_inputs.build(recipe, Sets(images, None), model.eval(), device=cpu, say=say)
-    forward = model.backbone.live_part if made.cached else model.backbone
-    features, numbers = [], []
+    features: dict[Backbone, list[Tensor]] = {network: [] for network in networks}
+    numbers = []
     loader = BatchLoader(made.plain, batches=Sequential(len(made.plain), 32), workers=recipe.data.workers)
     for batch in track(loader, "choosing a pooling"):
         if len(batch):
-            features.append(forward(batch.images).half())
+            activations = batch.images if made.cached else model.backbone.frozen_part(batch.images)
+            for network, found in features.items():
+                found.append(network.live_part(activations).half())
             numbers.append(batch.indices.clone())
-    return torch.cat(features), torch.tensor(images.require_labels())[torch.cat(numbers)]
+    labels = torch.tensor(images.require_labels())[torch.cat(numbers)]
+    return {network: torch.cat(found) for network, found in features.items()}, labels

@@ -46,6 +46,7 @@ class DataSection(Strict):
     )
     missing: Annotated[Literal["error", "skip"], NO_FIGURE] = "error"  # what to do where listed files are not there
     min_images: int = Field(default=2, ge=1)  # drop classes with fewer images: a class of one has no pair to learn from
+    max_images: int | None = Field(default=None, ge=2)  # of a class to learn from; fewer teach less, in less time
     transform: Annotated[str, BeforeValidator(_known_transform)] = "random-crop"  # "resize" (the paper's) is cacheable
     workers: Annotated[int | None, Field(ge=0), NO_FIGURE] = None  # decoding threads; None = chosen from the cores
     cache: bool | None = None  # frozen-feature cache; None = whenever a frozen prefix and a fixed transform allow it

@@ -37,11 +37,11 @@ def open_sets(recipe: Recipe) -> Sets:
 
 
 def _cut(images: ImageSet, recipe: Recipe) -> Sets:
-    v, min_images = recipe.validation, recipe.data.min_images
+    v, d = recipe.validation, recipe.data
     if v.share == 0:
-        return Sets(training_part(images, min_images=min_images), None)
-    split = hold_out(images, share=v.share, fold=v.fold, seed=v.seed, min_images=min_images)
-    return Sets(split.train, split.eval)
+        return Sets(training_part(images, min_images=d.min_images).with_max_images(d.max_images), None)
+    split = hold_out(images, share=v.share, fold=v.fold, seed=v.seed, min_images=d.min_images)
+    return Sets(split.train.with_max_images(d.max_images), split.eval)
 
 
 def check(images: ImageSet, recipe: Recipe) -> None:
