@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FIRST = 100
 """Hits whose links are looked at: the network runs once for each."""
 
-FEW, OTHERS = 20, 500
+FEW, OTHERS = 100, 500
 """Fewer other pictures than the one do not say what is usual; more than the other do not say it better."""
 
 
