@@ -5,7 +5,7 @@ import { icon } from "/icons.js";
 import { thumbnail } from "/api.js";
 
 export const ratio = (item) => (item.width && item.height ? Math.min(2.4, Math.max(0.5, item.width / item.height)) : 1);
-export const nameOf = (item) => item.label ?? item.path ?? `item ${item.id}`;
+export const nameOf = (item) => item.label ?? item.path?.split("/").at(-1) ?? `item ${item.id}`;
 
 export function card(item, number, acts) {
   const name = nameOf(item), scored = item.score !== undefined, known = scored && item.probability !== null;
