@@ -35,7 +35,7 @@ Row = Callable[..., None]
 
 def clustered(n: int, seed: int) -> np.ndarray:
     shape = np.random.default_rng(1)
-    basis = shape.standard_normal((INNER, DIM), np.float32) / np.sqrt(INNER)
+    basis = shape.standard_normal((INNER, DIM), np.float32) / INNER**0.5
     centres = shape.standard_normal((CLUSTERS, INNER), np.float32)
     rng = np.random.default_rng(seed)
     x = (centres[rng.integers(0, CLUSTERS, n)] + 0.6 * rng.standard_normal((n, INNER), np.float32)) @ basis
