@@ -2,6 +2,7 @@
 
     python benchmarks/search.py                     100,000 × 512 clustered vectors, a minute
     python benchmarks/search.py --vectors 1000000   the size the targets are meant for, a quarter of an hour
+    python benchmarks/search.py --vectors 1000000 --keep DIR --only build     the same in several runs
     python benchmarks/search.py --codes             recall against bytes a vector, for docs/scaling.md
 
 Ratios are of one run. Vectors come from a mixture of Gaussians in 64 dimensions, rotated into 512, with a little noise
@@ -16,19 +17,25 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import faiss
 import numpy as np
 
 from measure import console, in_fresh_process, interleaved, table, verdict
+from secondsight import index
+from secondsight.index import Index, growth, segments
+from secondsight.index.store import Change, Record
 
 DIM, INNER, CLUSTERS = 512, 64, 2000
+STEPS = ["exact", "build", "query", "open", "add", "update"]
+Row = Callable[..., None]
 
 
 def clustered(n: int, seed: int) -> np.ndarray:
     shape = np.random.default_rng(1)
-    basis = shape.standard_normal((INNER, DIM), np.float32) / np.sqrt(INNER)
+    basis = shape.standard_normal((INNER, DIM), np.float32) / INNER**0.5
     centres = shape.standard_normal((CLUSTERS, INNER), np.float32)
     rng = np.random.default_rng(seed)
     x = (centres[rng.integers(0, CLUSTERS, n)] + 0.6 * rng.standard_normal((n, INNER), np.float32)) @ basis
@@ -50,44 +57,57 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vectors", type=int, default=100_000)
     parser.add_argument("--files", type=int, default=20_000, help="of the folder in which nothing changed")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the collection here, and take one that is there")
+    parser.add_argument("--only", choices=STEPS, nargs="+", default=STEPS, help="steps of the measurement; all of them")
     parser.add_argument("--codes", action="store_true", help="recall against bytes a vector instead")
     parser.add_argument("--open", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.open is not None:
         _opened(options.open)
         return
-    place = Path(tempfile.mkdtemp(prefix="secondsight-search-"))
-    try:
+    with tempfile.TemporaryDirectory(prefix="secondsight-search-") as temporary:
+        place = options.keep or Path(temporary)
+        place.mkdir(parents=True, exist_ok=True)
         if options.codes:
             codes(options.vectors)
         else:
-            everything(place, options.vectors, options.files)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+            everything(place, options.vectors, options.files, options.only)
 
 
-def everything(place: Path, n: int, files: int) -> None:
-    import faiss
-
-    from secondsight import index
-    from secondsight.index import segments
-
-    faiss.omp_set_num_threads(1)
+def everything(place: Path, n: int, files: int, steps: Sequence[str]) -> None:
     rows = table(f"{n:,} × {DIM} vectors", "", "bare", "index", "ratio")
 
     def row(*cells: str) -> None:  # said at once, too: a million take their time
         rows.add_row(*cells)
         console.print(" · ".join(cell for cell in cells if cell))
 
-    made = index.create(place / "b.index", dim=DIM)
+    made = collection(place, n)
+    for name in steps:
+        faiss.omp_set_num_threads((os.cpu_count() or 1) if name == "build" else 1)
+        if name == "update":
+            updating(files, row)
+        else:
+            {"exact": exact, "build": building, "query": asking, "open": opening, "add": adding}[name](made, row)
+    console.print(rows)
+
+
+def collection(place: Path, n: int) -> Index:
+    """The vectors in an index; the one that is there, where there is one of that size."""
+    path = place / "b.index"
+    if path.exists() and len(made := index.open(path)) >= n:
+        return made
     start = time.perf_counter()
+    made = index.create(path, dim=DIM)
     for number, part in enumerate(pieces(n)):
         made.add_vectors(part, paths=[f"{number:03d}/IMG_{i:07d}.jpg" for i in range(len(part))])
     made.calibrate()
     console.print(f"adding {n:,} vectors: {time.perf_counter() - start:.1f} s (generating them included)")
+    return made
 
-    queries = clustered(64, 7)
-    x = made.vectors()
+
+def exact(made: Index, row: Row) -> None:
+    """Every vector compared, against the product of the same numbers as float32 alone."""
+    queries, x = clustered(64, 7), made.vectors()
     made.build(structure="exact")
     made.search(queries[:1])
     for count in (1, 64):
@@ -98,26 +118,28 @@ def everything(place: Path, n: int, files: int) -> None:
             },
             repeats=5,
         )
-        speed = seconds["bare"] / seconds["index"]
         row(
             f"exact, {count} at once: the product, and top 10 with paths",
             f"{1e3 * seconds['bare'] / count:.1f} ms",
             f"{1e3 * seconds['index'] / count:.1f} ms",
-            verdict(speed, 0.8, at_least=True, unit="× speed"),
+            verdict(seconds["bare"] / seconds["index"], 0.8, at_least=True, unit="× speed"),
         )
 
-    # Building: what faiss alone needs for the same structure, from vectors in memory to the same file. Seconds of the
-    # processor: they do not depend on what else the machine does.
-    faiss.omp_set_num_threads(os.cpu_count() or 1)
+
+def building(made: Index, row: Row) -> None:
+    """What faiss alone needs for the same structure, from vectors in memory to the same file.
+
+    Seconds of the processor: they do not depend on what else the machine does."""
+    x = made.vectors()
     start = time.process_time()
     facts = made.build(structure="ivf-sq8", recall=0.99)
     ours = time.process_time() - start - facts["tuning seconds"]
     start = time.process_time()
     bare = faiss.index_factory(DIM, facts["factory"], faiss.METRIC_INNER_PRODUCT)
     cells = faiss.extract_index_ivf(bare).nlist
-    bare.train(x[np.random.default_rng(0).permutation(n)[: 40 * cells]])
+    bare.train(x[np.random.default_rng(0).permutation(len(x))[: 40 * cells]])
     bare.add(x)
-    faiss.write_index(bare, str(place / "bare.faiss"))
+    faiss.write_index(bare, str(_bare(made)))
     theirs = time.process_time() - start
     row(
         f"building and writing {facts['factory']}, processor time",
@@ -127,11 +149,15 @@ def everything(place: Path, n: int, files: int) -> None:
     )
     row("  besides, tuning it and saying how good it is", "", f"{facts['tuning seconds']:.1f} s", "")
 
-    # The same structure in bare faiss: cells of bytes, and float16 numbers in memory by which candidates are scored.
-    faiss.omp_set_num_threads(1)
+
+def asking(made: Index, row: Row) -> None:
+    """The same structure in bare faiss: cells of bytes, and float16 numbers in memory that score candidates."""
+    queries, x, facts = clustered(64, 7), made.vectors(), made.store.fact("engine")
+    bare = faiss.read_index(str(_bare(made)))
     precise = faiss.IndexScalarQuantizer(DIM, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
     precise.train(x[:1])
     precise.add(x)
+    del x
     refined = faiss.IndexRefine(bare, precise)
     refined.k_factor = facts["candidates"]
     parameters = faiss.SearchParametersIVF(nprobe=facts["effort"])  # pyright: ignore[reportCallIssue]
@@ -143,8 +169,10 @@ def everything(place: Path, n: int, files: int) -> None:
             "bare": lambda: single(lambda q: refined.search(q, 10, params=both), queries),
             "index": lambda: single(lambda q: made.searcher.neighbours(q, 10), queries),
             "hits": lambda: single(lambda q: made.search(q, 10), queries),
+            "64 bare": lambda: refined.search(queries, 10, params=both),
+            "64 index": lambda: made.searcher.neighbours(queries, 10),
         },
-        repeats=7,
+        repeats=15,
     )
     ms = {name: 1e3 * value / len(queries) for name, value in seconds.items()}
     row(
@@ -155,12 +183,18 @@ def everything(place: Path, n: int, files: int) -> None:
     )
     row("  bare without rescoring", f"{ms['candidates']:.2f} ms", "", f"{ms['index'] / ms['candidates']:.2f}×")
     row("  with paths, labels and probabilities", "", f"{ms['hits']:.2f} ms", f"{ms['hits'] / ms['bare']:.2f}×")
+    row(
+        "64 queries at once, each",
+        f"{ms['64 bare']:.2f} ms",
+        f"{ms['64 index']:.2f} ms",
+        verdict(ms["64 index"] / ms["64 bare"], 1.1, at_least=False),
+    )
     found = facts["recall"]
-    row("  recall@10: mean, worst percentile", "", f"{found['mean']:.3f}, {found['worst percentile']:.2f}", "")
-    del bare, precise, refined, x
+    row("recall@10: mean, worst percentile", "", f"{found['mean']:.3f}, {found['worst percentile']:.2f}", "")
 
-    structure = (made.path / facts["folder"] / "structure.faiss").stat().st_size
-    made.close()
+
+def opening(made: Index, row: Row) -> None:
+    structure = (made.path / made.store.fact("engine")["folder"] / "structure.faiss").stat().st_size
     opened = in_fresh_process(__file__, "--open", str(made.path))
     row(
         "opening, until the first answer",
@@ -175,21 +209,28 @@ def everything(place: Path, n: int, files: int) -> None:
         verdict(opened["bytes"] / structure, 1.1, at_least=False),
     )
 
-    made = index.open(made.path)
-    small = index.create(place / "s.index", dim=DIM)
-    some = clustered(1000, 55)
+
+def adding(made: Index, row: Row) -> None:
+    """1,000 more, to an empty index and to this one, which is put back afterwards."""
+    small = index.create(made.path.with_name("s.index"), dim=DIM)
+    some, before = clustered(1000, 55), len(made)
     seconds = interleaved(
         {"empty": lambda: small.add_vectors(some), "full": lambda: made.add_vectors(some)}, repeats=3, most=60
     )
     row(
-        f"adding 1,000 to nothing, and to {n:,}",
+        f"adding 1,000 to nothing, and to {before:,}",
         f"{seconds['empty']:.3f} s",
         f"{seconds['full']:.3f} s",
         verdict(seconds["full"] / seconds["empty"], 1.5, at_least=False),
     )
     row("segments", "", str(len(list((made.path / segments.FOLDER).iterdir()))), "")
+    made.remove(made.ids()[before:])
+    shutil.rmtree(small.path)
 
-    rate, catalogue = unchanged(place, files)
+
+def updating(files: int, row: Row) -> None:
+    with tempfile.TemporaryDirectory(prefix="secondsight-search-") as temporary:
+        rate, catalogue = unchanged(Path(temporary), files)
     row(
         f"update of {files:,} files, nothing changed",
         "",
@@ -197,17 +238,16 @@ def everything(place: Path, n: int, files: int) -> None:
         verdict(rate / 50_000, 1, at_least=True),
     )
     row("bytes a picture in the catalogue", "", f"{catalogue:.0f}", "")
-    console.print(rows)
+
+
+def _bare(made: Index) -> Path:
+    return made.path.with_name("bare.faiss")
 
 
 def unchanged(place: Path, files: int) -> tuple[float, float]:
     """Files a second of an update that finds nothing to do, and bytes a file in the catalogue.
 
     Their items are written as ``add`` would write them."""
-    from secondsight import index
-    from secondsight.index import growth
-    from secondsight.index.store import Change, Record
-
     folder = place / "photos"
     for start in range(0, files, 1000):
         (folder / f"{start:07d}").mkdir(parents=True)
@@ -236,10 +276,6 @@ def unchanged(place: Path, files: int) -> tuple[float, float]:
 
 def codes(n: int) -> None:
     """Recall after rescoring and time a query, for structures of different bytes a vector."""
-    import faiss
-
-    from secondsight import index
-
     faiss.omp_set_num_threads(1)
     place = Path(tempfile.mkdtemp(prefix="secondsight-codes-"))
     made = index.create(place / "c.index", dim=DIM)
@@ -272,11 +308,9 @@ def codes(n: int) -> None:
 def _opened(path: Path) -> None:
     import json
 
-    from secondsight.index import creation  # what a program that searches has loaded anyway
-
     queries = clustered(200, 8)
     start = time.perf_counter()
-    made = creation.open(path)
+    made = index.open(path)
     before = _resident()
     made.search(queries[0])
     seconds = time.perf_counter() - start

@@ -15,6 +15,7 @@ from index_pictures import DIM, folder, picture, small_model, unit
 from secondsight import index
 from secondsight.errors import ConfigError, DataError, UnknownName
 from secondsight.index.filters import All, Not, parsed
+from secondsight.index.segments import widened
 
 
 @pytest.fixture(scope="module")
@@ -230,6 +231,15 @@ def test_a_process_in_which_faiss_was_taught_to_take_tensors_searches_all_the_sa
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[0, 1, 2, 3]"
+
+
+def test_stored_numbers_are_widened_to_the_last_bit(monkeypatch):
+    every = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    every = every[np.isfinite(every)].reshape(-1, 4)
+    expected = every.astype(np.float32).view(np.uint32)
+    assert (widened(every.copy()).view(np.uint32) == expected).all()
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert (widened(every.copy()).view(np.uint32) == expected).all()
 
 
 def test_a_search_waits_for_a_thread_that_is_loading_torch():

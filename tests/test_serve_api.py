@@ -12,7 +12,9 @@ pytest.importorskip("fastapi")
 from fastapi.testclient import TestClient
 
 from secondsight import explain
+from secondsight.index.hits import Item
 from secondsight.serve.routes import application
+from secondsight.serve.service import described
 from serve_pictures import collection, content
 
 BOX = [0.2, 0.15, 0.7, 0.8]
@@ -127,6 +129,11 @@ def test_pictures_are_jpegs_and_paths_stay_inside(client, photos):
     listed = client.get("/api/items").json()["items"][0]["path"]
     for wrong in ("/api/image/../../etc/passwd", f"/api/image/{listed}", "/api/image/%2e%2e%2fphotos.csv", "/../x"):
         assert client.get(wrong).status_code in (404, 422)
+
+
+def test_where_the_files_of_a_table_lie_is_not_told():
+    shown = described(Item(3, "/home/ada/birds/heron/1.jpg", name="/home/ada/birds/heron/1.jpg"))
+    assert shown["path"] == "heron/1.jpg"
 
 
 TROUBLES = [

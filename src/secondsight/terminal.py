@@ -44,6 +44,15 @@ def marked(text: object) -> str:
     return escape(plain(str(text)))
 
 
+def named(path: object) -> str:
+    """The name of a file, to be put into rich's markup: on one line, whatever it is.
+
+    >>> named("a\\nb.jpg")
+    'a�b.jpg'
+    """
+    return marked(str(path).replace("\n", "�"))
+
+
 class _Console(Console):
     """Replaces what would act on the terminal in everything that it renders; rich's own codes come after that."""
 

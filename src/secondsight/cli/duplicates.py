@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import typer
 
 from secondsight.cli import options
 from secondsight.terminal import console as terminal
-from secondsight.terminal import marked, print_json
+from secondsight.terminal import named, print_json
 
 MEANING = {
     "bytes": "the same file",
@@ -68,6 +69,8 @@ def duplicates(
                 f"  {len(group.ids)} pictures" + (f", cosine from {group.score:.3f}" if name != "bytes" else "")
             )
             for number in group.ids:
-                console.print(f"    {number:>8}  {marked(found.item(number).path or '')}", soft_wrap=True)
+                place = found.item(number).path or ""
+                link = "  [dim](a link)[/]" if os.path.islink(place) else ""  # to remove what it leads to loses both
+                console.print(f"    {number:>8}  {named(place)}{link}", soft_wrap=True)
         if len(mine) > most:
             console.print(f"  … and {len(mine) - most:,} groups more")

@@ -12,7 +12,7 @@ from secondsight.cli import options
 from secondsight.cli.runtime import OPTION_HELP, check_runtime, use
 from secondsight.errors import ConfigError, DataError
 from secondsight.terminal import console as terminal
-from secondsight.terminal import marked, warn
+from secondsight.terminal import marked, named, warn
 
 if TYPE_CHECKING:
     from secondsight.index import Growth, Index
@@ -149,7 +149,7 @@ def report(console: Console, growth: Growth, index: Index) -> None:
     numbers = f"{index.dim} numbers" if kept is None else f"up to {kept.count} × {index.dim} numbers (whole and parts)"
     console.print(f"{marked(index.path)}: {growth.text()}; {len(index):,} pictures, {numbers} each")
     for file, cause in list(growth.failures.items())[:5]:
-        console.print(f"  set aside: {marked(file)}: {marked(cause)}", style="yellow", soft_wrap=True)
+        console.print(f"  set aside: {named(file)}: {marked(cause)}", style="yellow", soft_wrap=True)
     if len(growth.failures) > 5:
         console.print(f"  … and {len(growth.failures) - 5:,} more", style="yellow")
     seen = len(index) + len(growth.failures)
@@ -158,7 +158,7 @@ def report(console: Console, growth: Growth, index: Index) -> None:
             f"WARNING: {len(growth.failures):,} of {seen:,} pictures could not be used and cannot be found by a search"
         )
     for folder in growth.unlisted:
-        console.print(f"  cannot be listed, kept as it was: {marked(folder)}", style="yellow", soft_wrap=True)
+        console.print(f"  cannot be listed, kept as it was: {named(folder)}", style="yellow", soft_wrap=True)
 
 
 def say_engine(console: Console, index: Index) -> None:

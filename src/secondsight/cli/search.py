@@ -14,7 +14,7 @@ from secondsight.cli.help_page import Verb
 from secondsight.cli.runtime import OPTION_HELP, use
 from secondsight.errors import ConfigError
 from secondsight.terminal import console as terminal
-from secondsight.terminal import marked, print_json
+from secondsight.terminal import marked, named, print_json
 
 if TYPE_CHECKING:
     from secondsight.index import Hits, Index
@@ -171,10 +171,10 @@ def _print(names: list[str], hits: Hits) -> None:
             chance = [f"{100 * hit['probability']:.0f} %"] if calibrated else []
             label = [marked(hit["label"] or "")] if labelled else []
             style = None if hit["match"] else "dim"
-            place = marked(_near(hit["path"] or ""))
+            place = named(_near(hit["path"] or ""))
             where = [",".join(f"{side:.2f}" for side in hit["box"]) if hit["box"] else "the whole"] if located else []
             table.add_row(f"{hit['score']:.3f}", *chance, str(hit["id"]), *label, *where, place, style=style)
-        console.print(f"[italic]like {marked(name)}[/]", soft_wrap=True)
+        console.print(f"[italic]like {named(name)}[/]", soft_wrap=True)
         if hits.row(i):
             console.print(table)
         if hits.row(i) and not hits.matches[i].any():

@@ -17,6 +17,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from secondsight.data.loading.decode import DecodeError
 from secondsight.evaluate import calibration
@@ -31,6 +33,14 @@ TIERS = ("bytes", "picture", "subject")
 NEIGHBOURS = 8
 """Nearest neighbours that every item asks for."""
 
+PAIR = np.dtype([("a", np.int64), ("b", np.int64), ("score", np.float32)])
+"""Two items, by ascending id, and their cosine: 20 bytes."""
+
+_COPIES = """
+    SELECT first, id, 1.0
+    FROM (SELECT hash, MIN(id) AS first FROM items WHERE hash IS NOT NULL GROUP BY hash HAVING COUNT(*) > 1)
+    JOIN items USING (hash) WHERE id > first ORDER BY first, id
+"""
 _BATCH = 512
 _KEPT = 2048  # pictures that are held ready for comparing: about 200 MB
 
@@ -60,29 +70,23 @@ def duplicates(
     """
     wanted = [tier for tier in TIERS if tier in set(tiers)]
     with index.store.reading() as (database, snapshot):
-        hashes = database.execute("SELECT hash, id FROM items WHERE hash IS NOT NULL ORDER BY id").fetchall()
-        dismissed = {(a, b) for a, b in database.execute("SELECT a, b FROM dismissals")}
+        copies = np.array(database.execute(_COPIES).fetchall(), PAIR)
+        dismissed = set(database.execute("SELECT a, b FROM dismissals"))
         ids = snapshot.ids[snapshot.alive]
     groups = []
-    first: dict[bytes, int] = {}
-    copies = [(first.setdefault(digest, number), number, 1.0) for digest, number in hashes]
-    copies = [(a, b, s) for a, b, s in copies if a != b]
     if "bytes" in wanted:
-        groups += _groups("bytes", copies, dismissed)
+        groups += _groups("bytes", _undismissed(copies, dismissed))
     if "picture" in wanted or "subject" in wanted:
         similar = _rare(snapshot) if similar is None else similar
         cut = similar if "subject" not in wanted else min(similar, _subject(index, subject))
-        pairs = _pairs(index, ids, cut, skip={number for a, number, _ in copies})
-        pairs = [pair for pair in pairs if pair[:2] not in dismissed]
-        same = [pair for pair in pairs if pair[2] >= similar and "picture" in wanted]
-        picture = lru_cache(_KEPT)(lambda number: _picture(index, number))  # each is compared with several others
-        laid = track(same, "laying pictures over each other")
-        same = [(a, b, s) for a, b, s in laid if _same(picture(a), picture(b))]
+        pairs = _undismissed(_pairs(index, ids, cut, skip=copies["b"]), dismissed)
         if "picture" in wanted:
-            groups += _groups("picture", same, dismissed)
+            picture = lru_cache(_KEPT)(lambda number: _picture(index, number))  # each is compared with several others
+            near = pairs[pairs["score"] >= similar]
+            laid = track(near[["a", "b"]].tolist(), "laying pictures over each other")
+            groups += _groups("picture", near[np.array([_same(picture(a), picture(b)) for a, b in laid], bool)])
         if "subject" in wanted:
-            least = _subject(index, subject)
-            groups += _groups("subject", [pair for pair in pairs if pair[2] >= least], dismissed)
+            groups += _groups("subject", pairs[pairs["score"] >= _subject(index, subject)])
     return groups
 
 
@@ -99,19 +103,29 @@ def _rare(snapshot: Snapshot) -> float:
     return -1.0 if known is None else min(known.cut, 0.9)
 
 
-def _pairs(index: Index, ids: np.ndarray, cut: float, skip: set[int]) -> list[tuple[int, int, float]]:
-    """Pairs (a < b) of near neighbours with a cosine of ``cut`` or more; not of ``skip``, the copies."""
-    asking = np.array([i for i in ids.tolist() if i not in skip], np.int64)
-    found: dict[tuple[int, int], float] = {}
-    for start in track(range(0, len(asking), _BATCH), "looking for pairs"):
-        some = asking[start : start + _BATCH]
+def _pairs(index: Index, ids: np.ndarray, cut: float, skip: np.ndarray) -> np.ndarray:
+    """``PAIR``s (a < b) of near neighbours with a cosine of ``cut`` or more, each once; not of ``skip``, the copies."""
+    ids = np.setdiff1d(ids, skip, assume_unique=True)
+    found = [np.zeros(0, PAIR)]
+    for start in track(range(0, len(ids), _BATCH), "looking for pairs"):
+        some = ids[start : start + _BATCH]
         scores, near = index.searcher.neighbours(index.vectors(some), NEIGHBOURS + 1)
         close = (scores >= cut) & (near != some[:, None]) & (near >= 0)
-        for row, column in np.argwhere(close):
-            a, b = sorted((int(some[row]), int(near[row, column])))
-            if b not in skip and a not in skip:
-                found[a, b] = float(scores[row, column])
-    return [(a, b, s) for (a, b), s in sorted(found.items())]
+        rows, columns = np.nonzero(close & ~np.isin(near, skip))
+        made = np.zeros(len(rows), PAIR)
+        ends = np.sort([some[rows], near[rows, columns]], axis=0)
+        made["a"], made["b"], made["score"] = *ends, scores[rows, columns]
+        found.append(made)
+    pairs = np.concatenate(found)
+    pairs = pairs[np.lexsort((pairs["b"], pairs["a"]))]
+    again = (np.diff(pairs["a"], prepend=-1) == 0) & (np.diff(pairs["b"], prepend=-1) == 0)
+    return pairs[~again]
+
+
+def _undismissed(pairs: np.ndarray, dismissed: set[tuple[int, int]]) -> np.ndarray:
+    if not dismissed:
+        return pairs
+    return pairs[np.array([pair not in dismissed for pair in pairs[["a", "b"]].tolist()], bool)]
 
 
 def _picture(index: Index, number: int) -> likeness.Picture | None:
@@ -127,28 +141,18 @@ def _same(a: likeness.Picture | None, b: likeness.Picture | None) -> bool:
     return a is not None and b is not None and likeness.likeness(a, b) >= likeness.AGREE
 
 
-def _groups(tier: str, pairs: Sequence[tuple[int, int, float]], dismissed: set[tuple[int, int]]) -> list[Group]:
-    """What pairs connect, by joining sets (Tarjan 1975)."""
-    parent: dict[int, int] = {}
-    least: dict[int, float] = {}
-
-    def root(i: int) -> int:
-        parent.setdefault(i, i)
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
-    for a, b, score in pairs:
-        if (a, b) in dismissed:
-            continue
-        x, y = root(a), root(b)
-        least[x] = min(score, least.get(x, 1.0), least.get(y, 1.0))
-        parent[y] = x
-    members: dict[int, list[int]] = {}
-    for i in parent:
-        members.setdefault(root(i), []).append(i)
-    groups = [Group(tier, tuple(sorted(ids)), round(least[top], 4)) for top, ids in members.items()]
+def _groups(tier: str, pairs: np.ndarray) -> list[Group]:
+    """What ``pairs`` connect, the largest first."""
+    ids, ends = np.unique([pairs["a"], pairs["b"]], return_inverse=True)
+    a, b = ends.reshape(2, -1)
+    count, group = connected_components(
+        coo_array((np.ones(len(a)), (a, b)), shape=(len(ids), len(ids))), directed=False
+    )
+    least = np.ones(count)
+    np.minimum.at(least, group[a], pairs["score"])
+    order = np.argsort(group, kind="stable")
+    members = np.split(ids[order], np.cumsum(np.bincount(group, minlength=1))[:-1])
+    groups = [Group(tier, tuple(m.tolist()), round(s, 4)) for m, s in zip(members, least.tolist(), strict=False)]
     return sorted(groups, key=lambda g: (-len(g.ids), g.ids))
 
 

@@ -7,7 +7,6 @@ work of turning blocks into float32 for one matrix product each.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,14 +17,13 @@ import numpy as np
 from secondsight.index.segments import Segment, widened
 from secondsight.index.snapshot import Snapshot
 
-ROWS = 16384
-"""Vectors compared at once in a matrix product: as float32 they fit into a processor's cache, nearly."""
+ROWS = 2048
+"""Vectors compared at once in a matrix product: as float32 they fit into a processor's cache."""
 
 FEW = 8
 """Queries up to which reading float16 as it is beats a matrix product."""
 
-_RESCORED = 1 << 18  # numbers that are fetched at once: 1 MB as float32
-_FIRST = 2048  # vectors from which the first threshold is taken
+_RESCORED = 1 << 16  # numbers that are fetched at once: as float64 they stay in a processor's cache
 
 
 @dataclass
@@ -42,21 +40,24 @@ class Best:
 
     def see(self, scores: np.ndarray, ids: np.ndarray) -> None:
         """Take the ``scores`` (q, m) of the items ``ids`` (m,) into account."""
-        rows, columns = np.nonzero(scores > self.scores.min(1, keepdims=True, initial=np.inf))
-        if not len(rows):
+        least = self.scores.min(1, initial=np.inf)
+        better = np.flatnonzero(scores.max(1) > least)
+        if not len(better):
             return
-        if len(rows) > 4 * self.k * len(scores) and scores.shape[1] > self.k:
+        scores = scores[better]
+        rows, columns = np.nonzero(scores > least[better, None])
+        if len(rows) > 4 * self.k * len(better) and scores.shape[1] > self.k:
             m = scores.shape[1]
             best = np.argpartition(scores, m - self.k, axis=1)[:, m - self.k :]
-            self.merge(np.take_along_axis(scores, best, 1), ids[best])
+            self.merge(np.take_along_axis(scores, best, 1), ids[best], better)
             return
         # Few are better than what is known: only these are moved.
-        count = np.bincount(rows, minlength=len(scores))
+        count = np.bincount(rows)
         place = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
-        found = Best.empty(len(scores), int(count.max()))
+        found = Best.empty(len(better), int(count.max()))
         found.scores[rows, place] = scores[rows, columns]
         found.ids[rows, place] = ids[columns]
-        self.merge(found.scores, found.ids)
+        self.merge(found.scores, found.ids, better)
 
     def beside(self, other: Best) -> Best:
         """The candidates of both."""
@@ -66,12 +67,12 @@ class Best:
             np.concatenate([self.ids, other.ids], axis=1),
         )
 
-    def merge(self, scores: np.ndarray, ids: np.ndarray) -> None:
-        """The same for items that differ from query to query: both (q, m)."""
-        scores = np.concatenate([self.scores, scores], axis=1)
-        ids = np.concatenate([self.ids, ids], axis=1)
+    def merge(self, scores: np.ndarray, ids: np.ndarray, rows: np.ndarray | slice = slice(None)) -> None:
+        """The same for items that differ from query to query: both (q, m); ``rows``: of these queries only."""
+        scores = np.concatenate([self.scores[rows], scores], axis=1)
+        ids = np.concatenate([self.ids[rows], ids], axis=1)
         best = np.argpartition(scores, scores.shape[1] - self.k, axis=1)[:, scores.shape[1] - self.k :]
-        self.scores, self.ids = np.take_along_axis(scores, best, 1), np.take_along_axis(ids, best, 1)
+        self.scores[rows], self.ids[rows] = np.take_along_axis(scores, best, 1), np.take_along_axis(ids, best, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,17 +175,14 @@ def rescored(queries: np.ndarray, ids: np.ndarray, snapshot: Snapshot) -> np.nda
     The same query gives the same numbers whatever it was asked together with, and whichever engine found them.
     """
     scores = np.full(ids.shape, -np.inf)
+    precise = queries.astype(np.float64)
     step = max(1, _RESCORED // max(1, ids.shape[1] * snapshot.dim))
     for start in range(0, len(ids), step):
-        some = ids[start : start + step]
-        there = some >= 0
-        vectors = snapshot.stored(snapshot.positions(some[there]))
-        ends = there.sum(1).cumsum().tolist()
-        # One query at a time, which stays in the cache; no BLAS: its rounding depends on a row's place, and equal
-        # vectors must have equal scores.
-        for row, (first, last) in enumerate(itertools.pairwise([0, *ends])):
-            query = queries[start + row].astype(np.float64)
-            scores[start + row, there[row]] = np.einsum("md,d->m", vectors[first:last].astype(np.float64), query)
+        rows, columns = np.nonzero(ids[start : start + step] >= 0)
+        rows += start
+        vectors = snapshot.stored(snapshot.positions(ids[rows, columns])).astype(np.float64)
+        # No BLAS: its rounding depends on a row's place, and equal vectors must have equal scores.
+        scores[rows, columns] = np.einsum("md,md->m", vectors, precise[rows])
     return scores
 
 
@@ -196,8 +194,5 @@ def ordered(scores: np.ndarray, ids: np.ndarray, k: int) -> tuple[np.ndarray, np
 
 
 def _parts(positions: np.ndarray) -> Iterator[np.ndarray]:
-    """Pieces; the first is small, so that all others have a threshold to be compared with."""
-    if len(positions):
-        yield positions[:_FIRST]
-    for start in range(_FIRST, len(positions), ROWS):
+    for start in range(0, len(positions), ROWS):
         yield positions[start : start + ROWS]

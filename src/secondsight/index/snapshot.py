@@ -13,6 +13,8 @@ from secondsight.index import segments
 from secondsight.index.catalogue import fact
 from secondsight.index.segments import Segment
 
+_FEW = 64  # vectors that are sooner fetched one by one than sorted by their segment
+
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
@@ -63,16 +65,25 @@ class Snapshot:
         ids = np.asarray(ids, np.int64)
         if not len(self.ids):
             return np.zeros(0, np.int64)
-        found = np.minimum(self.ids.searchsorted(ids), len(self.ids) - 1)
-        known = self.ids[found] == ids
+        found, known = self._found(ids)
         return found if known.all() else found[known]
+
+    def _found(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Positions (of others, where an id is in no segment), and which of them are those of the ``ids``."""
+        last, first = len(self.ids) - 1, self.ids[0]
+        if self.ids[last] - first == last:  # no id is missing in between: nothing to look for
+            found = ids - first
+            return found, (found >= 0) & (found <= last)
+        found = np.minimum(self.ids.searchsorted(ids), last)
+        return found, self.ids[found] == ids
 
     def living(self, ids: np.ndarray) -> np.ndarray:
         """(m,) bool: which of the ``ids`` are here and not removed."""
         if not len(self.ids):
             return np.zeros(len(ids), bool)
-        found = np.minimum(self.ids.searchsorted(ids), len(self.ids) - 1)
-        return (self.ids[found] == ids) & self.alive[found]
+        found, known = self._found(ids)
+        known[known] = self.alive[found[known]]
+        return known
 
     def stored(self, positions: np.ndarray) -> np.ndarray:
         """(m, dim) float32 at ``positions``, in that order, as they are stored: float16 is off by up to 0.05 %."""
@@ -80,10 +91,15 @@ class Snapshot:
         if len(self.segments) == 1:
             return segments.widened(self.segments[0].vectors.take(positions, 0))
         which = self.offsets.searchsorted(positions, side="right") - 1
+        rows = positions - self.offsets[which]
         out = np.empty((len(positions), self.dim), self.segments[0].vectors.dtype if self.segments else np.float32)
+        if len(positions) <= _FEW:
+            for to, number, row in zip(out, which.tolist(), rows.tolist(), strict=True):
+                to[:] = self.segments[number].vectors[row]
+            return segments.widened(out)
         for number in set(which.tolist()):
             chosen = np.flatnonzero(which == number)
-            out[chosen] = self.segments[number].vectors.take(positions[chosen] - self.offsets[number], 0)
+            out[chosen] = self.segments[number].vectors.take(rows[chosen], 0)
         return segments.widened(out)
 
     def vectors(self, positions: np.ndarray) -> np.ndarray:

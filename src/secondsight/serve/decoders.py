@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import queue
 import select
@@ -21,6 +22,8 @@ from secondsight.data.loading.decode import DecodeError, ReadError
 from secondsight.serve import messages
 from secondsight.serve.request_limits import Limits
 
+_PIPE = 1 << 20  # bytes: most pictures pass in one piece, without the two processes waking each other for every 64 kB
+
 
 class Decoder:
     """One process."""
@@ -36,6 +39,9 @@ class Decoder:
             stdout=subprocess.PIPE,
             env=kept | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
+        for pipe in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(OSError, AttributeError):  # a limit of the system's, or another system
+                fcntl.fcntl(cast(BinaryIO, pipe), fcntl.F_SETPIPE_SZ, _PIPE)
 
     def ask(self, header: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
         """One question; EOFError if the process dies of it, TimeoutError if it takes too long."""

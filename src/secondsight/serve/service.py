@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -293,11 +295,16 @@ def described(item: Item) -> dict[str, Any]:
     return {
         "id": item.id,
         "label": None if item.label is None else plain(item.label),
-        "path": None if item.name is None else plain(item.name),
+        "path": None if item.name is None else plain(_inside(item.name)),
         "width": item.width,
         "height": item.height,
         "columns": {plain(key): _for_json(value) for key, value in item.columns.items()},
     }
+
+
+def _inside(name: str) -> str:
+    """A path as it stands in the collection; of a whole one, which a table may give, the file and its folder."""
+    return str(Path(*Path(name).parts[-2:])) if os.path.isabs(name) else name
 
 
 def _for_json(value: Any) -> Any:

@@ -6,7 +6,7 @@ import * as filters from "/filters.js";
 import * as intake from "/intake.js";
 import * as query from "/query.js";
 import * as trail from "/trail.js";
-import { answered, browsed, tell } from "/results.js";
+import { answered, browsed, sureness, tell } from "/results.js";
 import { Rows } from "/rows.js";
 import { open as openWhy } from "/why.js";
 
@@ -85,7 +85,7 @@ function show(search, number, answer, signal) {
 function told(answer, search) {
   const judged = answer.hits.some((hit) => hit.probability !== null), matches = answer.hits.filter((hit) => hit.match && hit.probability !== null).length;
   const what = search.box ? "this part" : "this picture", all = matches === answer.hits.length && matches === STEPS[0] ? `${matches} or more` : matches;
-  const first = !answer.hits.length ? "Nothing found" : !judged ? `The nearest ${answer.hits.length}` : matches ? `${all} probably the same` : `The nearest ${answer.hits.length}`;
+  const first = !answer.hits.length ? "Nothing found" : !judged ? `The nearest ${answer.hits.length}` : matches ? `${all} ${sureness(answer.hits)}` : `The nearest ${answer.hits.length}`;
   return [make("b", {}, first), ` ${matches ? "as" : "to"} ${what}`, answer.why ? ` · ${capital(answer.why)}` : "", make("span", { className: "hint" }, ` · ${Math.max(1, Math.round(answer.milliseconds.all))} ms`)];
 }
 

@@ -10,8 +10,7 @@ export function start(collection, callback) {
   changed = callback;
   find("#narrow").open = innerWidth > 760; // a phone has no room for what is not asked for
   find("#labels").replaceChildren(...collection.labels.map(({ label, count }) => make("option", { value: label }, `${count}`)));
-  find("#label").disabled = !collection.labels.length;
-  if (!collection.labels.length) find("#label").placeholder = "there are none";
+  find("#label").parentElement.hidden = !collection.labels.length;
   const columns = [...collection.columns, { name: "path", kind: "text", values: [] }];
   find("#more-filters").hidden = false;
   find("#column").replaceChildren(...columns.map((column) => make("option", { value: column.name }, column.name)));
@@ -33,7 +32,7 @@ function chips() {
   const words = { "=": "is", "!=": "is not", ">=": "≥", "<=": "≤" };
   find("#chips").replaceChildren(...conditions.map((c, i) => make("li", {}, make("button", {
     type: "button", "aria-label": `Remove the filter ${c.column} ${words[c.sign]} ${c.value}`,
-    onclick: () => { conditions.splice(i, 1); chips(); changed(); find("#label").focus(); },
+    onclick: () => { conditions.splice(i, 1); chips(); changed(); find(find("#label").parentElement.hidden ? "#value" : "#label").focus(); },
   }, `${c.column} ${words[c.sign]} ${c.value}`, icon("close")))));
 }
 

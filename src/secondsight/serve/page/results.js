@@ -1,11 +1,11 @@
-// The answers: a card a picture, a line where "probably the same" ends.
+// The answers: a card a picture, a line where "probably the same" ends; "possibly", where less than half is enough.
 
 import { make, percent } from "/elements.js";
 import { icon } from "/icons.js";
 import { thumbnail } from "/api.js";
 
 export const ratio = (item) => (item.width && item.height ? Math.min(2.4, Math.max(0.5, item.width / item.height)) : 1);
-export const nameOf = (item) => item.label ?? item.path ?? `item ${item.id}`;
+export const nameOf = (item) => item.label ?? item.path?.split("/").at(-1) ?? `item ${item.id}`;
 
 export function card(item, number, acts) {
   const name = nameOf(item), scored = item.score !== undefined, known = scored && item.probability !== null;
@@ -51,6 +51,9 @@ const CAPTION = { plain: 28, scored: 36 };
 export const browsed = (pane, items, number, acts, more) =>
   pane.rows.show(items, { ratio, height: tall(pane, items), caption: CAPTION.plain, make: (item) => card(item, number, acts), ...more });
 
+// What hits above the cut are: with labels it is at one half, by chance alone it is lower.
+export const sureness = (hits) => (hits.some((hit) => hit.match && hit.probability < 0.5) ? "possibly the same" : "probably the same");
+
 // Hits, best first.
 export function answered(pane, hits, number, acts, more) {
   const judged = hits.some((hit) => hit.probability !== null), none = judged && !hits.some((hit) => hit.match);
@@ -58,7 +61,7 @@ export function answered(pane, hits, number, acts, more) {
   pane.said.hidden = !none && hits.length > 0;
   pane.rows.show(hits, {
     ratio, height: tall(pane, hits), caption: CAPTION.scored, make: (item) => card(item, number, acts),
-    lines: end > 0 ? new Map([[end, "“Probably the same” ends here"]]) : new Map(), ...more,
+    lines: end > 0 ? new Map([[end, `What is ${sureness(hits)} ends here`]]) : new Map(), ...more,
   });
   if (none) tell(pane, "Nothing here matches", "These are the nearest, and none of them is likely the same.");
 }
