@@ -32,7 +32,7 @@ from secondsight.evaluate import retrieval
 from secondsight.export import export
 from secondsight.inference.exported import session
 from secondsight.inference.graph import translated
-from secondsight.inference.runtimes import keep_int8
+from secondsight.inference.runtimes import REST, keep_int8
 from secondsight.memory import keep_freed
 from secondsight.model import Embedder
 
@@ -47,19 +47,14 @@ VIT = {
 }
 """ViT-Tiny: the architecture alone, its weights are random."""
 
+JCF = {"reduce": 256, "norm_exponent": 0.0}
+SQUARE = {"start": "square", "power": 0.5, "whiten": 0.25, "width": 640}
 HEADS: dict[str, dict[str, Any]] = {
     "average": {"pooling": "average"},
-    "jcf-32-8": {
-        "pooling": "jcf-32-8",
-        "norm_exponent": 0.0,
-        "pooling_options": {"start": "saliency", "power": 0.5, "whiten": 0.125},
-    },
-    "jcf-32-8, top-1": {
-        "pooling": "jcf-32-8",
-        "norm_exponent": 0.0,
-        "pooling_options": {"start": "saliency", "power": 0.5, "whiten": 0.125, "assign": "top-1"},
-    },
+    "jcf-32-8": {"pooling": "jcf-32-8", **JCF, "pooling_options": SQUARE},
+    "jcf-32-8, top-1": {"pooling": "jcf-32-8", **JCF, "pooling_options": {**SQUARE, "assign": "top-1"}},
 }
+"""Averaging, and JCF as recipes/photos.toml has it: with every codeword at every location, and with the nearest."""
 
 
 def build(name: str, head: str, size: int | None, weights: str | None, images: ImageSet | None) -> Embedder:
@@ -117,14 +112,14 @@ def main() -> None:
     keep_freed()
     torch.set_num_threads(arguments.threads)
     if arguments.alone:
-        alone(list(HEADS)[1:])
+        alone(list(HEADS), arguments.batches)
         return
     images = None
     if arguments.data:
         images = open_images(arguments.data)
         chosen = np.unique(np.linspace(0, len(images) - 1, arguments.images).round().astype(int))
         images = images.subset(chosen)
-    names = ["torch", "onnx", *(["onnx-int8"] if images else []), *(["compile"] if arguments.compile else [])]
+    names = ["torch", "onnx", "auto", *(["onnx-int8"] if images else []), *(["compile"] if arguments.compile else [])]
     files = dict(pair.split("=", 1) for pair in arguments.weights)
     for backbone in arguments.backbones:
         weights = files.get(backbone, "default" if backbone == "efficientnet-lite0" else None)
@@ -143,27 +138,28 @@ class Head(nn.Module):
         return self.model.normalise(self.model.pool(features))
 
 
-def alone(heads: list[str], *, batch: int = 8, places: int = 81, repeats: int = 15) -> None:
+def alone(heads: list[str], batches: list[int], *, places: int = 81, repeats: int = 15) -> None:
     """Heads without a network, on one thread of onnxruntime and of torch: seconds of the processor."""
     torch.manual_seed(0)
-    x = torch.randn(batch, places, 1280).relu()
-    runs: dict[Any, Callable[[], object]] = {}
-    a, b = torch.randn(batch * places, 2048), torch.randn(2048, 1024)
-    runs["the product of soft jcf-32-8", "torch"] = lambda: a @ b
-    for head in heads:
-        model = Embedder.build(backbone="efficientnet-lite0", weights=None, **HEADS[head]).eval()
-        with torch.no_grad():
-            model.fit(x)
+    features = torch.randn(max(8, *batches), places, 1280).relu()
+    models = {head: Embedder.build(backbone="efficientnet-lite0", weights=None, **HEADS[head]).eval() for head in heads}
+    files = {}
+    for head, model in models.items():
+        model.fit(features[:8])
         shapes = ({0: torch.export.Dim("batch", min=1, max=1 << 20)},)
-        proto = translated(Head(model), (x,), shapes, inputs=["x"], outputs=["z"])
-        file = session(proto.SerializeToString(), threads=1)
-        runs[head, "onnx"] = lambda file=file: file.run(None, {"x": x.numpy()})
-        runs[head, "torch"] = lambda model=model: Head(model)(x)
-    with torch.no_grad():
-        seconds = interleaved(runs, repeats=repeats, clock=time.process_time)  # pyright: ignore[reportArgumentType]
-    shown = table(f"Heads alone: {batch} images, {places} places, CPU ms, one thread", "head", "runtime", "ms")
-    for (head, name), spent in seconds.items():  # pyright: ignore[reportGeneralTypeIssues]
-        shown.add_row(head, name, f"{1e3 * spent:.1f}")
+        proto = translated(Head(model), (features[:3],), shapes, inputs=["x"], outputs=["z"])
+        files[head] = session(proto.SerializeToString(), threads=1)
+    shown = table(f"Heads alone: {places} places, CPU ms, one thread", "head", "batch", "torch", "onnx")
+    for batch in batches:
+        x = features[:batch]
+        runs: dict[Any, Callable[[], object]] = {}
+        for head in heads:
+            runs[head, "torch"] = lambda model=models[head], x=x: Head(model)(x)
+            runs[head, "onnx"] = lambda file=files[head], x=x.numpy(): file.run(None, {"x": x})
+        with torch.no_grad():
+            seconds = interleaved(runs, repeats=repeats, clock=time.process_time)
+        for head in heads:
+            shown.add_row(head, str(batch), *(f"{1e3 * seconds[head, name]:.1f}" for name in ("torch", "onnx")))
     console.print(shown)
 
 
@@ -190,11 +186,11 @@ def measure(
         pixels = torch.randint(0, 256, (batch, 3, *[built["average"].size] * 2), dtype=torch.uint8)
         variants = {(h, n): lambda run=run, x=pixels: run(x) for h in ready for n, run in ready[h].items()}
         clock = time.process_time if arguments.cpu else time.perf_counter
-        seconds = interleaved(variants, repeats=arguments.repeats, clock=clock)  # pyright: ignore[reportArgumentType] any key does
+        seconds = interleaved(variants, repeats=arguments.repeats, rest=REST, clock=clock)
         for head in arguments.heads:
             for name in names:
-                mine, bare = seconds[head, name], seconds.get(("average", name))  # pyright: ignore[reportArgumentType, reportCallIssue]
-                eager = seconds[head, "torch"]  # pyright: ignore[reportArgumentType]
+                mine, bare = seconds[head, name], seconds.get(("average", name))
+                eager = seconds[head, "torch"]
                 adds = None if bare is None else mine / bare - 1
                 shown = "" if adds is None else f"{adds:+.1%}"
                 speeds.add_row(head, str(batch), name, f"{batch / mine:.1f}", f"{eager / mine:.2f}×", shown)
