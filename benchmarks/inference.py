@@ -3,7 +3,7 @@
     python benchmarks/inference.py                                   # lite0 and vit, batches of 1 and 8
     python benchmarks/inference.py --backbones efficientnet-lite0 resnet50 vgg16 vit --batches 1 8 64 --compile
     python benchmarks/inference.py --data cub200:CUB_200_2011        # 8 bits too, and Recall@1 of every runtime
-    python benchmarks/inference.py --results inference.jsonl …       # what stands there is not measured again
+    python benchmarks/inference.py --results r.jsonl --folder made … # what is there is not measured, or made, again
 
 All runtimes of a network take turns in one run, so read ratios: `to torch` is the speed beside eager torch with the
 same head, `head` the time that the head adds to the same network with its features averaged, in the same runtime.
@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+import secondsight
 from measure import console, interleaved, table
 from secondsight import embed, inference
 from secondsight.data import open as open_images
@@ -57,8 +58,12 @@ HEADS: dict[str, dict[str, Any]] = {
 """Averaging, and JCF as recipes/photos.toml has it: with every codeword at every location, and with the nearest."""
 
 
-def build(name: str, head: str, size: int | None, weights: str | None, images: ImageSet | None) -> Embedder:
-    """A network with a head, fitted to the images or to noise."""
+def build(
+    name: str, head: str, size: int | None, weights: str | None, images: ImageSet | None, folder: Path
+) -> Embedder:
+    """A network with a head, fitted to the images or to noise; kept in ``folder``, or found there."""
+    if (folder / "config.toml").is_file():
+        return secondsight.load(folder)
     torch.manual_seed(0)
     options: dict[str, Any] = {"backbone": name, "weights": weights, "size": size, **HEADS[head]}
     if name == "vit":
@@ -75,12 +80,13 @@ def build(name: str, head: str, size: int | None, weights: str | None, images: I
             noise = torch.randint(0, 256, (16, 3, model.size, model.size), dtype=torch.uint8)
             features = [model.backbone(noise)]
         model.fit(features, grid=model.backbone.grid(model.size, model.size))
+    model.save(folder)
     return model
 
 
 def runtimes(model: Embedder, names: list[str], folder: Path, images: ImageSet | None) -> dict[str, Callable]:
     """The runtimes by name; 8 bits are calibrated on the images first."""
-    if "onnx-int8" in names and images is not None:
+    if "onnx-int8" in names and images is not None and not (folder / "int8.onnx").is_file():
         export(model, folder / "int8.onnx", precision="int8", images=images, fixed_size=True)
         keep_int8(model, folder / "int8.onnx", beside=folder)
     there = [name for name in names if name != "onnx-int8" or images is not None]
@@ -105,6 +111,7 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="the heads alone, without networks")
     parser.add_argument("--cpu", action="store_true", help="seconds of the processor, for a busy machine; one thread")
     parser.add_argument("--results", type=Path, help="a JSON line for every figure; those that are there are kept")
+    parser.add_argument("--folder", type=Path, help="models and exported files are kept there for the next run")
     parser.add_argument("--heads", nargs="+", default=["jcf-32-8"], choices=[h for h in HEADS if h != "average"])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
@@ -123,8 +130,9 @@ def main() -> None:
     files = dict(pair.split("=", 1) for pair in arguments.weights)
     for backbone in arguments.backbones:
         weights = files.get(backbone, "default" if backbone == "efficientnet-lite0" else None)
-        with tempfile.TemporaryDirectory() as folder:
-            measure(backbone, weights, names, Path(folder), images, arguments)
+        with tempfile.TemporaryDirectory() as passing:
+            folder = (arguments.folder or Path(passing)) / f"{backbone}-{arguments.size or 'own'}"
+            measure(backbone, weights, names, folder, images, arguments)
 
 
 class Head(nn.Module):
@@ -175,8 +183,7 @@ def measure(
         return
     built, ready = {}, {}
     for head in ("average", *arguments.heads):
-        (folder / head).mkdir()
-        built[head] = build(backbone, head, arguments.size, weights, images)
+        built[head] = build(backbone, head, arguments.size, weights, images, folder / head)
         ready[head] = runtimes(built[head], names, folder / head, images if head != "average" else None)
     speeds = table(
         f"{backbone}, {built['average'].size} pixels, {arguments.threads} threads",
