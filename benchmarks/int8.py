@@ -48,7 +48,7 @@ def convolutions(
     return lambda: plain.run(None, {"x": wide}), lambda: small.run(None, {"x": x})
 
 
-def _file(kind: str, constants: dict[str, np.ndarray], dtype: int, attributes: dict[str, Any]) -> Any:
+def _file(kind: str, constants: dict[str, Any], dtype: int, attributes: dict[str, Any]) -> Any:
     inputs = ["x", "w"] if kind == "Conv" else ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"]
     graph = helper.make_graph(
         [helper.make_node(kind, inputs, ["y"], **attributes)],

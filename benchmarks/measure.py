@@ -36,7 +36,7 @@ def interleaved(
     """
     for run in variants.values():
         run()
-    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    seconds: dict[Name, list[float]] = {name: [] for name in variants}
     for _ in range(repeats):
         for name, run in variants.items():
             if sum(seconds[name]) > most:
