@@ -43,6 +43,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "gem 3, whitened": {"pooling": "gem-3", "pooling_options": {"whiten": 0.5}},
     "jcf": {"pooling": "jcf", **JCF},
     "jcf-32-8": {"pooling": "jcf-32-8", **JCF},
+    "jcf-32-8, soft": {"pooling": "jcf-32-8", **JCF, "pooling_options": JCF["pooling_options"] | {"assign": "soft"}},
     "jcf-32": {"pooling": "jcf-32", **JCF},
 }
 """Name → keywords of ``Embedder.build``."""

@@ -3,7 +3,7 @@
     python benchmarks/inference.py                                   # lite0 and vit, batches of 1 and 8
     python benchmarks/inference.py --backbones efficientnet-lite0 resnet50 vgg16 vit --batches 1 8 64 --compile
     python benchmarks/inference.py --data cub200:CUB_200_2011        # 8 bits too, and Recall@1 of every runtime
-    python benchmarks/inference.py --results inference.jsonl …       # what stands there is not measured again
+    python benchmarks/inference.py --results r.jsonl --folder made … # what is there is not measured, or made, again
 
 All runtimes of a network take turns in one run, so read ratios: `to torch` is the speed beside eager torch with the
 same head, `head` the time that the head adds to the same network with its features averaged, in the same runtime.
@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+import secondsight
 from measure import console, interleaved, table
 from secondsight import embed, inference
 from secondsight.data import open as open_images
@@ -32,7 +33,7 @@ from secondsight.evaluate import retrieval
 from secondsight.export import export
 from secondsight.inference.exported import session
 from secondsight.inference.graph import translated
-from secondsight.inference.runtimes import keep_int8
+from secondsight.inference.runtimes import REST, keep_int8
 from secondsight.memory import keep_freed
 from secondsight.model import Embedder
 
@@ -47,23 +48,22 @@ VIT = {
 }
 """ViT-Tiny: the architecture alone, its weights are random."""
 
+JCF = {"reduce": 256, "norm_exponent": 0.0}
+SQUARE = {"start": "square", "power": 0.5, "whiten": 0.25, "width": 640}
 HEADS: dict[str, dict[str, Any]] = {
     "average": {"pooling": "average"},
-    "jcf-32-8": {
-        "pooling": "jcf-32-8",
-        "norm_exponent": 0.0,
-        "pooling_options": {"start": "saliency", "power": 0.5, "whiten": 0.125},
-    },
-    "jcf-32-8, top-1": {
-        "pooling": "jcf-32-8",
-        "norm_exponent": 0.0,
-        "pooling_options": {"start": "saliency", "power": 0.5, "whiten": 0.125, "assign": "top-1"},
-    },
+    "jcf-32-8": {"pooling": "jcf-32-8", **JCF, "pooling_options": SQUARE},
+    "jcf-32-8, top-1": {"pooling": "jcf-32-8", **JCF, "pooling_options": {**SQUARE, "assign": "top-1"}},
 }
+"""Averaging, and JCF as recipes/photos.toml has it: with every codeword at every location, and with the nearest."""
 
 
-def build(name: str, head: str, size: int | None, weights: str | None, images: ImageSet | None) -> Embedder:
-    """A network with a head, fitted to the images or to noise."""
+def build(
+    name: str, head: str, size: int | None, weights: str | None, images: ImageSet | None, folder: Path
+) -> Embedder:
+    """A network with a head, fitted to the images or to noise; kept in ``folder``, or found there."""
+    if (folder / "config.toml").is_file():
+        return secondsight.load(folder)
     torch.manual_seed(0)
     options: dict[str, Any] = {"backbone": name, "weights": weights, "size": size, **HEADS[head]}
     if name == "vit":
@@ -80,12 +80,13 @@ def build(name: str, head: str, size: int | None, weights: str | None, images: I
             noise = torch.randint(0, 256, (16, 3, model.size, model.size), dtype=torch.uint8)
             features = [model.backbone(noise)]
         model.fit(features, grid=model.backbone.grid(model.size, model.size))
+    model.save(folder)
     return model
 
 
 def runtimes(model: Embedder, names: list[str], folder: Path, images: ImageSet | None) -> dict[str, Callable]:
     """The runtimes by name; 8 bits are calibrated on the images first."""
-    if "onnx-int8" in names and images is not None:
+    if "onnx-int8" in names and images is not None and not (folder / "int8.onnx").is_file():
         export(model, folder / "int8.onnx", precision="int8", images=images, fixed_size=True)
         keep_int8(model, folder / "int8.onnx", beside=folder)
     there = [name for name in names if name != "onnx-int8" or images is not None]
@@ -110,6 +111,7 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="the heads alone, without networks")
     parser.add_argument("--cpu", action="store_true", help="seconds of the processor, for a busy machine; one thread")
     parser.add_argument("--results", type=Path, help="a JSON line for every figure; those that are there are kept")
+    parser.add_argument("--folder", type=Path, help="models and exported files are kept there for the next run")
     parser.add_argument("--heads", nargs="+", default=["jcf-32-8"], choices=[h for h in HEADS if h != "average"])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
@@ -117,19 +119,20 @@ def main() -> None:
     keep_freed()
     torch.set_num_threads(arguments.threads)
     if arguments.alone:
-        alone(list(HEADS)[1:])
+        alone(list(HEADS), arguments.batches)
         return
     images = None
     if arguments.data:
         images = open_images(arguments.data)
         chosen = np.unique(np.linspace(0, len(images) - 1, arguments.images).round().astype(int))
         images = images.subset(chosen)
-    names = ["torch", "onnx", *(["onnx-int8"] if images else []), *(["compile"] if arguments.compile else [])]
+    names = ["torch", "onnx", "auto", *(["onnx-int8"] if images else []), *(["compile"] if arguments.compile else [])]
     files = dict(pair.split("=", 1) for pair in arguments.weights)
     for backbone in arguments.backbones:
         weights = files.get(backbone, "default" if backbone == "efficientnet-lite0" else None)
-        with tempfile.TemporaryDirectory() as folder:
-            measure(backbone, weights, names, Path(folder), images, arguments)
+        with tempfile.TemporaryDirectory() as passing:
+            folder = (arguments.folder or Path(passing)) / f"{backbone}-{arguments.size or 'own'}"
+            measure(backbone, weights, names, folder, images, arguments)
 
 
 class Head(nn.Module):
@@ -143,27 +146,28 @@ class Head(nn.Module):
         return self.model.normalise(self.model.pool(features))
 
 
-def alone(heads: list[str], *, batch: int = 8, places: int = 81, repeats: int = 15) -> None:
+def alone(heads: list[str], batches: list[int], *, places: int = 81, repeats: int = 15) -> None:
     """Heads without a network, on one thread of onnxruntime and of torch: seconds of the processor."""
     torch.manual_seed(0)
-    x = torch.randn(batch, places, 1280).relu()
-    runs: dict[Any, Callable[[], object]] = {}
-    a, b = torch.randn(batch * places, 2048), torch.randn(2048, 1024)
-    runs["the product of soft jcf-32-8", "torch"] = lambda: a @ b
-    for head in heads:
-        model = Embedder.build(backbone="efficientnet-lite0", weights=None, **HEADS[head]).eval()
-        with torch.no_grad():
-            model.fit(x)
+    features = torch.randn(max(8, *batches), places, 1280).relu()
+    models = {head: Embedder.build(backbone="efficientnet-lite0", weights=None, **HEADS[head]).eval() for head in heads}
+    files = {}
+    for head, model in models.items():
+        model.fit(features[:8])
         shapes = ({0: torch.export.Dim("batch", min=1, max=1 << 20)},)
-        proto = translated(Head(model), (x,), shapes, inputs=["x"], outputs=["z"])
-        file = session(proto.SerializeToString(), threads=1)
-        runs[head, "onnx"] = lambda file=file: file.run(None, {"x": x.numpy()})
-        runs[head, "torch"] = lambda model=model: Head(model)(x)
-    with torch.no_grad():
-        seconds = interleaved(runs, repeats=repeats, clock=time.process_time)  # pyright: ignore[reportArgumentType]
-    shown = table(f"Heads alone: {batch} images, {places} places, CPU ms, one thread", "head", "runtime", "ms")
-    for (head, name), spent in seconds.items():  # pyright: ignore[reportGeneralTypeIssues]
-        shown.add_row(head, name, f"{1e3 * spent:.1f}")
+        proto = translated(Head(model), (features[:3],), shapes, inputs=["x"], outputs=["z"])
+        files[head] = session(proto.SerializeToString(), threads=1)
+    shown = table(f"Heads alone: {places} places, CPU ms, one thread", "head", "batch", "torch", "onnx")
+    for batch in batches:
+        x = features[:batch]
+        runs: dict[Any, Callable[[], object]] = {}
+        for head in heads:
+            runs[head, "torch"] = lambda model=models[head], x=x: Head(model)(x)
+            runs[head, "onnx"] = lambda file=files[head], x=x.numpy(): file.run(None, {"x": x})
+        with torch.no_grad():
+            seconds = interleaved(runs, repeats=repeats, clock=time.process_time)
+        for head in heads:
+            shown.add_row(head, str(batch), *(f"{1e3 * seconds[head, name]:.1f}" for name in ("torch", "onnx")))
     console.print(shown)
 
 
@@ -179,8 +183,7 @@ def measure(
         return
     built, ready = {}, {}
     for head in ("average", *arguments.heads):
-        (folder / head).mkdir()
-        built[head] = build(backbone, head, arguments.size, weights, images)
+        built[head] = build(backbone, head, arguments.size, weights, images, folder / head)
         ready[head] = runtimes(built[head], names, folder / head, images if head != "average" else None)
     speeds = table(
         f"{backbone}, {built['average'].size} pixels, {arguments.threads} threads",
@@ -190,11 +193,11 @@ def measure(
         pixels = torch.randint(0, 256, (batch, 3, *[built["average"].size] * 2), dtype=torch.uint8)
         variants = {(h, n): lambda run=run, x=pixels: run(x) for h in ready for n, run in ready[h].items()}
         clock = time.process_time if arguments.cpu else time.perf_counter
-        seconds = interleaved(variants, repeats=arguments.repeats, clock=clock)  # pyright: ignore[reportArgumentType] any key does
+        seconds = interleaved(variants, repeats=arguments.repeats, rest=REST, clock=clock)
         for head in arguments.heads:
             for name in names:
-                mine, bare = seconds[head, name], seconds.get(("average", name))  # pyright: ignore[reportArgumentType, reportCallIssue]
-                eager = seconds[head, "torch"]  # pyright: ignore[reportArgumentType]
+                mine, bare = seconds[head, name], seconds.get(("average", name))
+                eager = seconds[head, "torch"]
                 adds = None if bare is None else mine / bare - 1
                 shown = "" if adds is None else f"{adds:+.1%}"
                 speeds.add_row(head, str(batch), name, f"{batch / mine:.1f}", f"{eager / mine:.2f}×", shown)

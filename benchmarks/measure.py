@@ -10,32 +10,38 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
+
+Name = TypeVar("Name")
 
 console = Console(width=None if sys.stdout.isatty() else 130)
 
 
 def interleaved(
-    variants: dict[str, Callable[[], object]],
+    variants: dict[Name, Callable[[], object]],
     *,
     repeats: int = 7,
     most: float = 20.0,
+    rest: float = 0.0,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, float]:
+) -> dict[Name, float]:
     """Median seconds of each variant. The variants take turns, so that a noisy minute hurts all of them alike.
 
-    A variant that has taken ``most`` seconds in all is not repeated again. ``clock``: ``time.process_time`` counts the
-    seconds of the processor instead, of all threads; with one thread, what others do on the machine hardly shows.
+    A variant that has taken ``most`` seconds in all is not repeated again. ``rest``: seconds before each run, in which
+    the last one's threads stop waiting for more. ``clock``: ``time.process_time`` counts the seconds of the processor
+    instead, of all threads; with one thread, what others do on the machine hardly shows.
     """
     for run in variants.values():
         run()
-    seconds: dict[str, list[float]] = {name: [] for name in variants}
+    seconds: dict[Name, list[float]] = {name: [] for name in variants}
     for _ in range(repeats):
         for name, run in variants.items():
             if sum(seconds[name]) > most:
                 continue
+            time.sleep(rest)
             start = clock()
             run()
             seconds[name].append(clock() - start)

@@ -31,6 +31,9 @@ from secondsight.train.loop import Loop
 from secondsight.train.recipe import Recipe
 from secondsight.train.run_directory import RunDirectory
 
+JCF = {"start": "square", "power": 0.5, "whiten": 0.25, "width": 640, "assign": "top-1"}
+"""As recipes/photos.toml has it: a location goes to its nearest codeword."""
+
 
 def write_pictures(root: Path, *, classes: int, images: int) -> Path:
     """JPEGs of 500×375 pixels with about the detail of photographs (60 kB each)."""
@@ -49,7 +52,7 @@ def write_pictures(root: Path, *, classes: int, images: int) -> Path:
 def recipe(pictures: Path, options: argparse.Namespace, *overrides: str) -> Recipe:
     content = {
         "data": {"path": str(pictures), "transform": "resize", "cache_dir": str(pictures.parent / "cache")},
-        "model": {"backbone": options.backbone, "weights": "random", "fit_images": 0, "norm_exponent": 0.0},
+        "model": {"backbone": options.backbone, "weights": "random", "norm_exponent": 0.0, "pooling_options": JCF},
         "train": {"classes_per_batch": 16, "images_per_class": options.batch // 16},
         "validation": {"share": 0.0},
     }
@@ -87,22 +90,28 @@ def bare_steps(
 
 def step_cost(pictures: Path, options: argparse.Namespace, place: Path) -> None:
     loop = loop_of(recipe(pictures, options), place)
+    soft = loop_of(recipe(pictures, options, "model.pooling_options.assign=soft"), place).parts
     images = torch.randint(256, (options.batch, 3, 224, 224), dtype=torch.uint8)
-    model = loop.parts.model
-    bare_steps(loop.parts, model.raw, images, 1)
-    whole, bare, pooled = [], [], []
-    for _ in range(options.repeats):
-        whole.append(whole_steps(loop, options.steps))
-        bare.append(bare_steps(loop.parts, model.backbone, images, options.steps))
-        pooled.append(bare_steps(loop.parts, model.raw, images, options.steps))
-    w, b, p = (statistics.median(times) for times in (whole, bare, pooled))
-    shown = table(f"A training step of {options.backbone} + jcf-32-8, batch {options.batch}", "", "s/step", "images/s")
-    shown.add_row("bare forward + backward of the backbone", f"{b:.2f}", f"{options.batch / b:.1f}")
-    shown.add_row("the same with reduction and pooling", f"{p:.2f}", f"{options.batch / p:.1f}")
-    shown.add_row("whole step: data, head, loss, optimiser too", f"{w:.2f}", f"{options.batch / w:.1f}")
-    shown.add_row("whole / bare speed", "", verdict(100 * b / w, 95, at_least=True, unit=" %"))
-    shown.add_row("whole / with reduction and pooling", "", f"{100 * p / w:.2f} %")
+    parts, steps = loop.parts, options.steps
+    measured: dict[str, Callable[[], float]] = {
+        "bare forward + backward of the backbone": lambda: bare_steps(parts, parts.model.backbone, images, steps),
+        "the same with reduction and pooling": lambda: bare_steps(parts, parts.model.raw, images, steps),
+        "the same, every codeword at every location": lambda: bare_steps(soft, soft.model.raw, images, steps),
+        "whole step: data, head, loss, optimiser too": lambda: whole_steps(loop, steps),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in measured}
+    for turn in range(options.repeats + 1):
+        for name, run in measured.items():
+            spent = run()
+            if turn:  # the first warms up
+                seconds[name].append(spent)
+    bare, *others = (statistics.median(times) for times in seconds.values())
+    title = f"A training step of {options.backbone} + jcf-32-8, batch {options.batch}"
+    shown = table(title, "", "s/step", "images/s", "bare / this")
+    for name, spent in zip(measured, (bare, *others), strict=True):
+        shown.add_row(name, f"{spent:.2f}", f"{options.batch / spent:.1f}", f"{100 * bare / spent:.1f} %")
     console.print(shown)
+    console.print("  whole / bare speed:", verdict(100 * bare / others[-1], 95, at_least=True, unit=" %"))
 
 
 def cache_gain(pictures: Path, options: argparse.Namespace, place: Path) -> None:
@@ -194,6 +203,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bare", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--quick", action="store_true", help="a smaller batch and fewer repeats")
+    parser.add_argument(
+        "--step", action="store_true", help="the step alone, without what the cache and memory are worth"
+    )
     parser.add_argument("--frozen", action="store_true", help="quick-frozen alone: JCF's ends against averaging")
     parser.add_argument("--backbone", default="resnet50")
     parser.add_argument("--freeze", default="conv4", help="for the cache")
@@ -212,12 +224,14 @@ def main() -> None:
             pictures = write_pictures(Path(folder) / "pictures", classes=16, images=8 if options.quick else 64)
             frozen_speed(pictures, Path(folder))
         return
-    memory_gain(options)
+    if not options.step:
+        memory_gain(options)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         pictures = write_pictures(place / "pictures", classes=16, images=16)
         step_cost(pictures, options, place)
-        cache_gain(pictures, options, place)
+        if not options.step:
+            cache_gain(pictures, options, place)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ JCF: dict[str, Any] = {
     "dim": 512,
     "reduce": 256,
     "norm_exponent": 0.0,  # keep the norm of a location: its saliency
-    "pooling_options": {"start": "square", "power": 0.5, "whiten": 0.25, "width": 640},
+    "pooling_options": {"start": "square", "power": 0.5, "whiten": 0.25, "width": 640, "assign": "top-1"},
 }
 """How JCF is built when it is fitted and not trained; recipes/photos.toml starts from the same."""
 

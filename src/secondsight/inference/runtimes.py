@@ -33,6 +33,9 @@ from secondsight.model import Embedder
 BATCH, ROUNDS = 8, 3
 """Images at once, and how often each runtime has its turn, when they are measured."""
 
+REST = 0.1
+"""Seconds before a turn: the last runtime's threads go on waiting for work, and take a core, for some time."""
+
 WORTH = 1000
 """Images below which exporting and measuring take longer than the faster runtime would save."""
 
@@ -174,6 +177,7 @@ def _measured(
     best = dict.fromkeys(built, float("inf"))
     for turn in range(ROUNDS + 1):
         for name, run in built.items():
+            time.sleep(REST)
             start = time.perf_counter()
             run(images).cpu()
             if turn:  # the first warms up

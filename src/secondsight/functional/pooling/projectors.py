@@ -91,28 +91,37 @@ def _project_dense_backward(g, x, h, w, bias, gx, gh, gw, gbias) -> None:
 
 
 def _project_routed(x, h, index, w, bias, out) -> None:
-    out.zero_()
-    for j, rows, slots in _routes(index, len(w)):
-        y = torch.mm(x[rows] * h[rows, slots, None], w[j])
+    order, spans = _routes(index, len(w))
+    rows, h_rows = order // index.shape[1], h.reshape(-1)[order]
+    hx, y = x[rows].mul_(h_rows[:, None]), x.new_empty(len(order), w.shape[2])
+    for j, span in spans:
+        torch.mm(hx[span], w[j], out=y[span])
         if bias is not None:
-            y.addr_(h[rows, slots], bias[j])
-        out.index_add_(0, rows, y)
+            y[span].addr_(h_rows[span], bias[j])
+    if index.shape[1] == 1:
+        out.index_copy_(0, rows, y)
+    else:
+        out.zero_().index_add_(0, rows, y)
 
 
 def _project_routed_backward(g, x, h, index, w, bias, gx, gh, gw, gbias) -> None:
-    for j, rows, slots in _routes(index, len(w)):
-        g_j, x_j, h_j = g[rows], x[rows], h[rows, slots, None]
-        gy = torch.mm(g_j, w[j].T)  # gradient of h_j · x
-        if gx is not None:
-            gx.index_add_(0, rows, gy * h_j)
-        gh_j = (gy * x_j).sum(1)
-        if bias is not None:
-            gh_j += g_j @ bias[j]
-        gh[rows, slots] += gh_j
+    order, spans = _routes(index, len(w))
+    rows, h_rows = order // index.shape[1], h.reshape(-1)[order]
+    g_rows, x_rows = g[rows], x[rows]
+    hx, ghx = x_rows * h_rows[:, None], torch.empty_like(x_rows)
+    for j, span in spans:
+        torch.mm(g_rows[span], w[j].T, out=ghx[span])
         if gw is not None:
-            gw[j].addmm_((x_j * h_j).T, g_j)
+            gw[j].addmm_(hx[span].T, g_rows[span])
         if gbias is not None:
-            gbias[j] += g_j.T @ h_j[:, 0]
+            gbias[j].addmv_(g_rows[span].T, h_rows[span])
+    gh_rows = (ghx * x_rows).sum(1)
+    if bias is not None:
+        for j, span in spans:
+            gh_rows[span].addmv_(g_rows[span], bias[j])
+    gh.view(-1).index_add_(0, order, gh_rows)
+    if gx is not None:
+        gx.index_add_(0, rows, ghx.mul_(h_rows[:, None]))
 
 
 def _groups(n: int, d: int, dtype: torch.dtype) -> Iterator[tuple[int, int]]:
@@ -124,14 +133,10 @@ def _groups(n: int, d: int, dtype: torch.dtype) -> Iterator[tuple[int, int]]:
         yield j, min(n, j + step)
 
 
-def _routes(index: Tensor, n: int) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """For every projector that is used: its number, the rows that use it, and in which of their k slots."""
-    k = index.shape[1]
+def _routes(index: Tensor, n: int) -> tuple[Tensor, list[tuple[int, slice]]]:
+    """The entries (location, slot) sorted by projector; and for every projector that is used, which of them are its."""
     flat = index.reshape(-1)
     order = flat.argsort(stable=True)
-    start = 0
-    for j, count in enumerate(torch.bincount(flat, minlength=n).tolist()):
-        if count:
-            chosen = order[start : start + count]
-            yield j, chosen // k, chosen % k
-            start += count
+    ends = torch.bincount(flat, minlength=n).cumsum(0).tolist()
+    spans = zip(range(n), [0, *ends], ends, strict=False)
+    return order, [(j, slice(start, end)) for j, start, end in spans if end > start]
