@@ -14,7 +14,7 @@ from functools import cached_property
 import faiss
 import numpy as np
 
-from secondsight.index.segments import Segment, widened
+from secondsight.index.segments import Segment, products
 from secondsight.index.snapshot import Snapshot
 
 ROWS = 2048
@@ -130,7 +130,7 @@ class Exact:
         for part in _parts(rows):
             whole = part[-1] - part[0] + 1 == len(part)
             stored = segment.vectors[part[0] : part[-1] + 1].copy() if whole else segment.vectors[part]
-            best.see(queries @ widened(stored).T, segment.ids[part])
+            best.see(products(queries, stored), segment.ids[part])
 
 
 def search_arrays(index: faiss.Index, queries: np.ndarray, k: int, parameters) -> tuple[np.ndarray, np.ndarray]:

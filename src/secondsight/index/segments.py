@@ -131,6 +131,18 @@ def widened(vectors: np.ndarray) -> np.ndarray:
     return wide
 
 
+def products(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """(q, m): every query times every stored vector, in float32.
+
+    One library widens and multiplies: the threads of two, which spin while they wait, would take each other's cores.
+    """
+    if "torch" not in sys.modules:
+        return queries @ widened(vectors).T
+    import torch
+
+    return (torch.from_numpy(queries) @ torch.from_numpy(vectors).float().T).numpy()
+
+
 def _pieces(parts: Sequence[np.ndarray], dtype: np.dtype):
     for part in parts:
         step = max(1, _PIECE // max(1, part.shape[1] * dtype.itemsize))
