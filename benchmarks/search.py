@@ -83,7 +83,7 @@ def everything(place: Path, n: int, files: int, steps: Sequence[str]) -> None:
 
     made = collection(place, n)
     for name in steps:
-        faiss.omp_set_num_threads((os.cpu_count() or 1) if name == "build" else 1)
+        faiss.omp_set_num_threads((os.cpu_count() or 1) if name in ("exact", "build") else 1)
         if name == "update":
             updating(files, row)
         else:

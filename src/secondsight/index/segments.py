@@ -140,7 +140,7 @@ def products(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         return queries @ widened(vectors).T
     import torch
 
-    return (torch.from_numpy(queries) @ torch.from_numpy(vectors).float().T).numpy()
+    return (torch.from_numpy(vectors).float() @ torch.from_numpy(queries).T).numpy().T
 
 
 def _pieces(parts: Sequence[np.ndarray], dtype: np.dtype):
