@@ -33,7 +33,7 @@ def test_a_place_says_what_it_matches_and_nothing_is_asked_for(browser, tmp_path
     page.on("console", lambda message: trouble.append(message.text))
     page.on("pageerror", lambda error: trouble.append(str(error)))
     page.goto((tmp_path / "why.html").as_uri())
-    said, lines = page.locator("#said"), page.locator("svg.links path")
+    said, lines = page.locator("#said"), page.locator("svg.links g")
     assert "Move over a place" in said.inner_text()
     assert lines.count() == 14
     box = page.locator(".frame").first.bounding_box()

@@ -134,7 +134,7 @@ def test_the_page_says_figures_gaps_and_defeats(table, results, tmp_path):
     assert "- average: a note" in text
     assert "model.backbone `efficientnet-lite0`" in text
     assert "model.pooling `" not in text, "rows differ in it"
-    assert "fold 0: 2,889 images of 50 classes teach, 2,975 images of 50 classes judge" in text
+    assert "fold 0: 2,889 images of 50 classes to learn from, 2,975 images of 50 classes to evaluate on" in text
 
 
 def test_a_row_without_runs_stays_in_the_table_and_a_table_without_any_is_named(table, results):

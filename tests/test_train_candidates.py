@@ -24,7 +24,7 @@ LITERAL = ("model.pooling_options={scale = 1.0, learn_scale = false}", "model.no
 
 def test_a_layer_that_starts_blind_gives_way_to_a_simpler_one(digits, tmp_path):
     heard: list[str] = []
-    wanted = recipe(digits, "model.pooling=jcf-8", "model.dim=2", "model.reduce=2", *LITERAL)
+    wanted = recipe(digits, "model.pooling=jcf-8", "model.dim=16", "model.reduce=2", *LITERAL)
     found = suited(wanted, say=heard.append)
     assert found.model.pooling in ("average", "gem")
     assert found.model.pooling_options["whiten"] == 0.25
