@@ -25,13 +25,14 @@ from secondsight.data import ImageSet
 from secondsight.data.cache.feature_cache import FeatureCache, default_directory
 from secondsight.data.loading import transforms
 from secondsight.evaluate import retrieval
-from secondsight.fit import JCF
+from secondsight.fit import JCF, SETTINGS
 from secondsight.memory import keep_freed
 from secondsight.model import Embedder
 from secondsight.pooling.feature_samples import Mapped
 
 HEAD = 1280  # channels of the network's last layer
 ENDED = {"power": 0.5, "whiten": 0.25}
+BOTH = {"backbone_options": {"both": True}}
 
 ROWS: dict[str, dict[str, Any]] = {
     "average": {"pooling": "average", "dim": HEAD},
@@ -41,10 +42,14 @@ ROWS: dict[str, dict[str, Any]] = {
     "gem 2, half whitened": {"pooling": "gem-2", "pooling_options": {"whiten": 0.25}},
     "gem 3, half whitened": {"pooling": "gem-3", "pooling_options": {"whiten": 0.25}},
     "gem 3, whitened": {"pooling": "gem-3", "pooling_options": {"whiten": 0.5}},
+    "gem 3 of both layers, half whitened": {"pooling": "gem-3", "pooling_options": {"whiten": 0.25}, **BOTH},
+    "average of both layers, root, half whitened": {"pooling": "average", "pooling_options": ENDED, **BOTH},
     "jcf": {"pooling": "jcf", **JCF},
     "jcf-32-8": {"pooling": "jcf-32-8", **JCF},
     "jcf-32-8, soft": {"pooling": "jcf-32-8", **JCF, "pooling_options": JCF["pooling_options"] | {"assign": "soft"}},
     "jcf-32": {"pooling": "jcf-32", **JCF},
+    "jcf-pairs": {"pooling": "jcf-pairs", **SETTINGS["jcf-pairs"]},
+    "jcf-pairs-32-8": {"pooling": "jcf-pairs-32-8", **SETTINGS["jcf-pairs"]},
 }
 """Name → keywords of ``Embedder.build``."""
 
@@ -61,8 +66,8 @@ def sample(images: ImageSet, most: int) -> ImageSet:
 
 
 def local_features(images: ImageSet, size: int, cache: Path) -> tuple[Tensor, Tensor]:
-    """(n, L, 1280) in half precision, and the labels of the images."""
-    network = backbones.build("efficientnet-lite0", freeze="blocks6").eval()
+    """(n, L, 1280 + 320) of the last layer and the one before, in half precision, and the labels of the images."""
+    network = backbones.build("efficientnet-lite0", freeze="blocks6", both=True).eval()
     store = FeatureCache(cache, say=console.print)
     key = {"network": network.prefix_name, "prefix": network.prefix_fingerprint()}
     found = store.features(images, network.frozen_part, transform=transforms.build("resize-crop", size), key=key)
@@ -76,6 +81,7 @@ def recall(local: Tensor, labels: Tensor, row: dict[str, Any], count: int) -> fl
     torch.manual_seed(0)
     keywords: dict[str, Any] = {"reduce": 256, "dim": 512} | row
     model = Embedder.build(**keywords).eval()
+    local = local[..., : model.backbone.out_dim]
     chosen = np.unique(np.linspace(0, len(local) - 1, min(count, len(local))).round().astype(int))
     model.fit(Mapped(local[chosen].split(64), Tensor.float))
     z = torch.cat([model.normalise(model.pool(some.float())) for some in local.split(64)])

@@ -36,6 +36,7 @@ ADDITIVE: dict[str, dict[str, Any]] = {
     "jcf": {},
     "jcf-4": {"assign": "top-2", "gains": True},
     "jcf-4-2": {"codebooks": 2, "reduce": "mean"},
+    "jcf-pairs-4-2": {},
 }
 """Pooling → options with which it is a sum over places."""
 

@@ -41,6 +41,7 @@ VARIANTS: dict[str, tuple[str, dict]] = {
         "jcf-8-4",
         {"start": "square", "power": 0.5, "whiten": 0.25, "width": 40, "gains": True, "mix": "mlp"},
     ),
+    "jcf-pairs of codewords": ("jcf-pairs-8-4", {"before": 6, "width": 24}),
     "jcf with two codebooks": ("jcf-4", {"codebooks": 2, "assign": "hard"}),
 }
 

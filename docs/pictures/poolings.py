@@ -220,6 +220,7 @@ PICTURES: dict[str, list[tuple[Glyph, str] | str]] = {
     "sta": [WORD, "neighbours", (neighbours(), "y(s) y(s+n)ᵀ"), "Σ by pair", (pairs_of_words(), "z, N² × p²")],
     "ista": [WORD, "own axes Vₖ", (neighbours(), "y(s) y(s+n)ᵀ − T̄"), "Σ by pair", (pairs_of_words(), "z, N² × p²")],
     "jcf": [SOFT, "A h, B h", (by_word("matrix", 4), "R projectors U, V"), "mixed by word", (product(), "Uᵀx ∘ Vᵀx"), SUM, (vector(COLOURS[0]), "z")],
+    "jcf-pairs": [(grid(words=True), "last layer x"), "jcf", (vector(COLOURS[1]), "z₁"), "+", (grid(), "layer before, y"), "Σ y yᵀ", (matrix(symmetric=True), "z₂, some entries"), "W", (vector(COLOURS[0]), "z")],
 }  # fmt: skip
 """Name → glyphs with their captions, and between them what is done."""
 

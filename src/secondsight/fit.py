@@ -31,10 +31,21 @@ JCF: dict[str, Any] = {
 }
 """How JCF is built when it is fitted and not trained; recipes/photos.toml starts from the same."""
 
+SETTINGS: dict[str, dict[str, Any]] = {
+    "jcf": JCF,
+    "jcf-pairs": {"dim": 512, "backbone_options": {"both": True}},
+}
+"""Family → how it is built here. ``docs/results.md`` says how it was chosen."""
+
+
+def default_pooling(backbone: str) -> str:
+    """What is fitted unless asked otherwise: two layers of a network that gives them, else the last one's JCF."""
+    return "jcf-pairs-32-8" if backbone.startswith("efficientnet-lite") else "jcf-32-8"
+
 
 def fit_to(
     images: ImageSet,
-    name: str = "jcf-32-8",
+    name: str | None = None,
     *,
     backbone: str = "efficientnet-lite0",
     weights: str | Path = "default",
@@ -48,7 +59,7 @@ def fit_to(
 
     Args:
         images: Pictures of the kind that will be searched; a sample of ``count``, spread over them, is looked at.
-        name: A pooling, fitted; ``"average"`` for the network's features averaged.
+        name: A pooling, fitted; ``"average"`` for the network's features averaged; None for ``default_pooling``.
         backbone, weights: The published network.
         count: Images to fit to.
         size: Pixels a side; None for the network's own.
@@ -57,9 +68,10 @@ def fit_to(
         seed: Of the k-means and of what else is random.
     """
     torch.manual_seed(seed)
+    name = name or default_pooling(backbone)
     if name == "average":
         return published(backbone, weights=str(weights), size=size, mirror=mirror).to(device)
-    options = JCF if family(name) == "jcf" else {"dim": 512, "reduce": 256}
+    options = SETTINGS.get(family(name), {"dim": 512, "reduce": 256})
     model = Embedder.build(
         backbone=backbone,
         weights=weights,

@@ -9,11 +9,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from secondsight.backbones.backbone import Backbone
 from secondsight.backbones.preprocessing import Preprocessing
+from secondsight.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -41,16 +43,20 @@ _STEM, _HEAD = 32, 1280  # the Lite variants scale neither
 class EfficientNetLite(Backbone):
     """stem, blocks0 … blocks6 (the seven stages of the plan), head; at its own input size 7×7, 8×8 or 9×9 × 1280.
 
-    ``head=False`` leaves out the last 1×1 convolution and gives the 320 (lite2: 352) channels before it.
+    ``head=False`` leaves out the last 1×1 convolution and gives the 320 (lite2: 352) channels before it; ``both=True``
+    gives these behind the 1280, as a last stage of its own name.
     """
 
     default_weights = "package"
 
-    def __init__(self, variant: Variant, *, head: bool = True):
-        stages = ["stem", *(f"blocks{index}" for index in range(len(_PLAN))), *(["head"] if head else [])]
+    def __init__(self, variant: Variant, *, head: bool = True, both: bool = False):
+        if both and not head:
+            raise ConfigError("both = true gives the last layer beside the one before; it needs head = true")
+        final = ["both"] if both else ["head"] if head else []
+        stages = ["stem", *(f"blocks{index}" for index in range(len(_PLAN))), *final]
         last = _channels(_PLAN[-1][-1], variant.width)
         super().__init__(
-            out_dim=_HEAD if head else last,
+            out_dim=_HEAD * head + last * (both or not head),
             preprocessing=Preprocessing(mean=(127, 127, 127), std=(128, 128, 128), range=255, size=variant.size),
             stages=stages,
         )
@@ -70,26 +76,32 @@ class EfficientNetLite(Backbone):
     def stage_modules(self, stage: str) -> Iterable[nn.Module]:
         if stage == "stem":
             return self._conv_stem, self._bn0, self._swish
-        if stage == "head" and self._conv_head is not None and self._bn1 is not None:
+        if stage in ("head", "both") and self._conv_head is not None and self._bn1 is not None:
             return self._conv_head, self._bn1, self._swish
         index = self.stages.index(stage) - 1
         start = self._ends[index - 1] if index else 0
         return list(self._blocks)[start : self._ends[index]]
 
+    def run(self, x: Tensor, start: int, stop: int) -> Tensor:
+        if stop < len(self.stages) or self.stages[-1] != "both":
+            return super().run(x, start, stop)
+        before = super().run(x, start, stop - 1)
+        return torch.cat([super().run(before, stop - 1, stop), before], 1)
+
     def grid(self, height: int, width: int) -> tuple[int, int]:
         return -(-height // 32), -(-width // 32)
 
 
-def efficientnet_lite0(*, head: bool = True) -> EfficientNetLite:
-    return EfficientNetLite(Variant(width=1.0, depth=1.0, size=224), head=head)
+def efficientnet_lite0(*, head: bool = True, both: bool = False) -> EfficientNetLite:
+    return EfficientNetLite(Variant(width=1.0, depth=1.0, size=224), head=head, both=both)
 
 
-def efficientnet_lite1(*, head: bool = True) -> EfficientNetLite:
-    return EfficientNetLite(Variant(width=1.0, depth=1.1, size=240), head=head)
+def efficientnet_lite1(*, head: bool = True, both: bool = False) -> EfficientNetLite:
+    return EfficientNetLite(Variant(width=1.0, depth=1.1, size=240), head=head, both=both)
 
 
-def efficientnet_lite2(*, head: bool = True) -> EfficientNetLite:
-    return EfficientNetLite(Variant(width=1.1, depth=1.2, size=260), head=head)
+def efficientnet_lite2(*, head: bool = True, both: bool = False) -> EfficientNetLite:
+    return EfficientNetLite(Variant(width=1.1, depth=1.2, size=260), head=head, both=both)
 
 
 class InvertedResidual(nn.Module):

@@ -107,7 +107,7 @@ def _without_labels(console: Console, subject: Subject, out: Path, reports: dict
     collection = _index(out / f"{subject.name}.index", model, subject)
     evaluation = evaluate_collection(collection, subject, title="fitted") if subject.recipe is not None else None
     if evaluation is not None:
-        reports["jcf-32-8, fitted without labels"] = evaluation.report
+        reports[f"{model.config.pooling}, fitted without labels"] = evaluation.report
     queries = _queries(collection)
     hits = collection.search(queries, k=1)
     surest = int(hits.scores[:, 0].argmax())
@@ -142,7 +142,7 @@ def _with_labels(console: Console, subject: Subject, recipe: Recipe, out: Path, 
         reports["averaged, trained on others"] = evaluate_collection(average, subject, title="average").report
     collection = _trained(console, subject, recipe, out, "trained")
     evaluation = evaluate_collection(collection, subject, title="trained")
-    reports["jcf-32-8, trained on others"] = evaluation.report
+    reports[f"{recipe.model.pooling}, trained on others"] = evaluation.report
     evaluation.write(out, title=f"{subject.name}: what training gained")
     return collection
 

@@ -117,7 +117,7 @@ def _model(
 
         return open_model(name, weights=weights), name
     from secondsight.data.imageset import ImageSet
-    from secondsight.fit import fit_to
+    from secondsight.fit import default_pooling, fit_to
     from secondsight.index import scan
 
     spec, kind = scan.absolute(data[0])
@@ -126,7 +126,7 @@ def _model(
     if not files:
         raise DataError(f"{data[0]}: no images here (looked for .jpg, .png, .webp and others, in every folder below)")
     images = ImageSet("images", Path(root.base), tuple(files))
-    pooling = name or "jcf-32-8"
+    pooling = name or default_pooling(backbone)
     model = fit_to(images, pooling, backbone=backbone, weights=weights, size=size, count=count, device=device)
     if pooling == "average":
         return model, f"{backbone}, its features averaged as they are; nothing fitted"

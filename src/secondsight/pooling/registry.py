@@ -20,6 +20,7 @@ from secondsight.pooling.fisher import FisherNet, FisherVector
 from secondsight.pooling.grassmann import Grassmann, GrassmannFull
 from secondsight.pooling.hadamard import Hadamard
 from secondsight.pooling.jcf import JCF
+from secondsight.pooling.jcf_pairs import JCFPairs
 from secondsight.pooling.lowrank import LowRankBilinear
 from secondsight.pooling.mfa import MFAFV, MFAFVNet
 from secondsight.pooling.mlb import MLB
@@ -55,6 +56,7 @@ POOLINGS: dict[str, type[Pooling]] = {
         STA,
         ISTA,
         JCF,
+        JCFPairs,
     )
 }
 """Family → class. A name is a family and its numbers: ``jcf-32-8`` is of the family ``jcf``."""
