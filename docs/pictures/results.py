@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 FIGURES = HERE.parent / "reports" / "fit.json"
 SHOWN = {
     "gem 3, half whitened": ("GeM, whitened by half", "#9aa5b1"),
-    "jcf-32-8": ("jcf-32-8, as fitted by index", "#1f6feb"),
+    "jcf-pairs-32-8": ("jcf-pairs-32-8, as fitted by index", "#1f6feb"),
 }
 LEFT, TOP, BAR, GAP, SCALE = 150, 44, 13, 20, 50
 """Pixels: of the names, above the bars, of a bar, between kinds, and of a point of R@1."""
