@@ -50,8 +50,10 @@ ENDINGS: tuple[dict[str, Any], ...] = (
 
 
 @functools.cache
-def network() -> backbones.Backbone:
-    return backbones.build("efficientnet-lite0", weights="random", head=False).eval()
+def network(*, two_layers: bool = False) -> backbones.Backbone:
+    made = backbones.build("efficientnet-lite0", weights="random", head=False).eval()
+    made.layers = (256, 64) if two_layers else ()  # random features do not mind what they are called
+    return made
 
 
 @functools.cache
@@ -66,7 +68,13 @@ def model(
     if projection:
         options["projection"] = projection
     made = Embedder.build(
-        backbone=network(), pooling=name, dim=OUT, reduce=8, norm_exponent=0.5, mirror=mirror, pooling_options=options
+        backbone=network(two_layers=name.startswith("jcf-pairs")),
+        pooling=name,
+        dim=OUT,
+        reduce=8,
+        norm_exponent=0.5,
+        mirror=mirror,
+        pooling_options=options,
     ).eval()
     made.fit([torch.randn(20, 12, 320).relu() for _ in range(2)], grid=GRID)
     if keep:

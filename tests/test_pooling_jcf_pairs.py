@@ -104,3 +104,13 @@ def test_a_model_of_it_is_saved_and_loaded(tmp_path):
     model.save(tmp_path / "m")
     images = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8)
     assert torch.equal(secondsight.load(tmp_path / "m")(images), model(images))
+
+
+def test_a_network_of_one_layer_is_refused_and_the_second_layers_size_is_known():
+    with pytest.raises(ConfigError, match=r"efficientnet-lite0 gives one: .*both = true"):
+        Embedder.build(weights="random", pooling="jcf-pairs-4-2", dim=16)
+    for name, channels in (("efficientnet-lite0", 320), ("efficientnet-lite2", 352)):
+        made = Embedder.build(
+            backbone=name, weights="random", backbone_options={"both": True}, pooling="jcf-pairs", dim=16
+        )
+        assert len(made.pooling.before) == channels

@@ -39,6 +39,9 @@ class Backbone(nn.Module):
     leaves_out: tuple[str, ...] = ("fc.", "_fc.", "classifier.", "head.", "pre_logits.")
     """Beginnings of names that a weight file may hold and the network has no use for: heads of classifiers."""
 
+    layers: tuple[int, ...] = ()
+    """Channels of each layer whose features it gives side by side; empty where that is the last one alone."""
+
     scale: Tensor
     shift: Tensor
 

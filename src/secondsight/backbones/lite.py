@@ -60,6 +60,7 @@ class EfficientNetLite(Backbone):
             preprocessing=Preprocessing(mean=(127, 127, 127), std=(128, 128, 128), range=255, size=variant.size),
             stages=stages,
         )
+        self.layers = (_HEAD, last) if both else ()
         self._conv_stem = SameConv2d(3, _STEM, 3, stride=2, bias=False)
         self._bn0 = _norm(_STEM)
         self._swish = nn.ReLU6(inplace=True)

@@ -71,7 +71,15 @@ class Embedder(nn.Module):
             options = {**config.backbone_options, "freeze": config.freeze, "freeze_norm": config.freeze_norm}
             backbone = backbones.build(config.backbone, weights=config.weights, **options)
         reduction, channels = None, backbone.out_dim
-        if config.reduce and not POOLINGS[family(config.pooling)].skips_reduction:
+        kind, pooling_options = POOLINGS[family(config.pooling)], config.pooling_options
+        if kind.two_layers:
+            if len(backbone.layers) != 2:
+                raise ConfigError(
+                    f"{config.pooling} pools two layers, and {backbone.name} gives one: EfficientNet-Lite gives two "
+                    "with backbone_options = { both = true }"
+                )
+            pooling_options = {"before": backbone.layers[1], **pooling_options}
+        if config.reduce and not kind.skips_reduction:
             channels = config.reduce
             reduction = Reduction(
                 backbone.out_dim,
@@ -79,7 +87,7 @@ class Embedder(nn.Module):
                 norm_exponent=config.norm_exponent,
                 learn_exponent=config.learn_exponent,
             )
-        pool = pooling.build(config.pooling, channels, config.dim, **config.pooling_options)
+        pool = pooling.build(config.pooling, channels, config.dim, **pooling_options)
         return cls(config=config, backbone=backbone, reduction=reduction, pooling=pool)
 
     def forward(self, images: Tensor) -> Float[Tensor, "b out"]:

@@ -57,6 +57,9 @@ class Pooling(nn.Module):
     skips_reduction: ClassVar[bool] = False
     """Whether the model gives it all of the backbone's channels; the others get them reduced first."""
 
+    two_layers: ClassVar[bool] = False
+    """Whether it pools the channels of two layers side by side; its option ``before`` says how many the second has."""
+
     fit_takes_channels: ClassVar[bool] = False
     """Whether ``fit`` takes ``channels`` (d, c): the backbone's channels, as directions among the d that are left."""
 

@@ -50,6 +50,7 @@ class JCFPairs(Pooling):
     examples = ("jcf-pairs-32-8",)
     additive = True
     skips_reduction = True
+    two_layers = True
 
     balance: Tensor
 
