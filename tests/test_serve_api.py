@@ -61,10 +61,10 @@ def test_ids_vectors_and_examples_are_searched_as_the_index_does(client, photos)
         return client.post("/api/search", json=body)
 
     assert found(ask(id=3, k=6)) == expected(photos.search(3, 6))
-    assert found(ask(vector=photos.vector(3).tolist(), k=4)) == expected(photos.search_vector(photos.vector(3), 4))
+    assert found(ask(vector=photos.vector(3).tolist(), k=4)) == expected(photos.search(photos.vector(3), 4))
     assert found(ask(like=[1, 2], unlike=[9], k=5)) == expected(photos.like([1, 2], [9], 5))
     refined = explain.refined(photos.vector(3), photos.vectors([1, 2]), photos.vectors([9]))
-    hits = [hit for hit in photos.search_vector(refined, 9).row(0) if hit["id"] not in (1, 2, 3, 9)]
+    hits = [hit for hit in photos.search(refined, 9).row(0) if hit["id"] not in (1, 2, 3, 9)]
     assert [id for id, _ in found(ask(id=3, like=[1, 2], unlike=[9], k=5))] == [hit["id"] for hit in hits[:5]]
 
 
@@ -79,7 +79,7 @@ def test_a_box_is_searched_by_its_own_places_and_without_the_network(client, pho
     before = embedded(client)
     boxed = client.post("/api/search", json={"query": first["query"], "box": BOX, "k": 5})
     region = explain.places(photos.model(), picture).region(BOX)
-    assert found(boxed) == expected(photos.search_vector(region, 5))
+    assert found(boxed) == expected(photos.search(region, 5))
     assert embedded(client) == before
 
 

@@ -124,19 +124,42 @@ def test_missing_images_are_skipped_in_training_where_that_is_asked_for(digits, 
     assert "gone.png" in str(unreadable)
 
 
-def test_an_image_that_could_not_be_read_is_embedded_when_the_work_goes_on(digits, tmp_path):
+@pytest.mark.parametrize("stopped", [True, False], ids=["before it was finished", "after it was finished"])
+def test_an_image_that_could_not_be_read_is_embedded_the_next_time(digits, tmp_path, stopped):
     from secondsight import Embedder, data
     from secondsight.embed.directory import embed_to, finish
 
-    pictures = Path(shutil.copytree(digits, tmp_path / "pictures"))
+    pictures, out = Path(shutil.copytree(digits, tmp_path / "pictures")), tmp_path / "out"
     images, gone = data.open(pictures), sorted(pictures.rglob("*.png"))[3]
     model = Embedder.build(backbone="tiny", weights="random", pooling="average", dim=8, reduce=0).eval()
+    some = {"block": 8, "batch_size": 8}
     gone.rename(tmp_path / "elsewhere.png")
-    embed_to(tmp_path / "out", model, images, block=8, batch_size=8, workers=0)
+    embed_to(out, model, images, workers=0, **some)
+    if not stopped:
+        count, failures = finish(out, images, **some)
+        assert (count, len(failures)) == (len(images) - 1, 1)
     (tmp_path / "elsewhere.png").rename(gone)
-    assert embed_to(tmp_path / "out", model, images, block=8, batch_size=8, workers=0) == 1  # that block alone
-    count, failures = finish(tmp_path / "out", images, block=8, batch_size=8)
+    assert embed_to(out, model, images, workers=0, **some) == 1  # that block alone
+    count, failures = finish(out, images, **some)
     assert (count, len(failures)) == (len(images), 0)
+    assert sorted(path.name for path in out.iterdir()) == ["embedding.json", "items.csv", "vectors.npy"]
+
+
+def test_what_is_no_picture_is_said_each_time_and_not_tried_again(digits, tmp_path):
+    from secondsight import Embedder, data
+    from secondsight.embed.directory import embed_to, finish
+
+    pictures, out = Path(shutil.copytree(digits, tmp_path / "pictures")), tmp_path / "out"
+    sorted(pictures.rglob("*.png"))[3].write_bytes(b"no picture")
+    images = data.open(pictures)
+    model = Embedder.build(backbone="tiny", weights="random", pooling="average", dim=8, reduce=0).eval()
+    embed_to(out, model, images, workers=0)
+    first = finish(out, images)
+    assert embed_to(out, model, images, workers=0) == 0
+    again = finish(out, images)
+    assert first[0] == again[0] == len(images) - 1
+    assert list(first[1]) == list(again[1])
+    assert len(again[1]) == 1
 
 
 def test_a_damaged_feature_cache_trains_the_same_model(digits, tmp_path, capfd):

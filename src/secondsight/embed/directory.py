@@ -4,11 +4,13 @@ vectors.npy       (n, D) float32, or float16 where that was asked for
 items.csv         path and label of every row of ``vectors.npy``, in its order
 embedding.json    the model's fingerprint, the transform, the images' fingerprint, counts, a checksum of all of it
 failures.jsonl    files that could not be read, with the cause (only where there are any)
-blocks/           what is finished so far, each file with its checksum; gone at the end
+blocks/           what is finished so far, each file with its checksum; gone at the end, unless a file could not be read
+                  this time (the disk, a permission): then it is tried again the next time, and its block made anew
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -64,12 +66,12 @@ def embed_to(
         **({"runtime": "onnx-int8"} if getattr(run, "name", None) == "onnx-int8" else {}),
     }
     _claim(folder, identity, write=rank == 0)
-    if (folder / VECTORS).exists():
+    if (folder / VECTORS).exists() and not (folder / BLOCKS).exists():
         if _facts(folder).get("check") == _check(folder):
             return 0
         warn(f"WARNING: {folder} is not as it was written (a disk fault?); its images are embedded again")
-        (folder / VECTORS).unlink()
-    _drop_unread(_finished(folder))
+        (folder / VECTORS).unlink(missing_ok=True)
+    _drop_unread({number: path for number, path in _finished(folder).items() if number % world_size == rank})
     kept = set(_finished(folder))
     computed = 0
     options = {"batch_size": batch_size, "block": block, "workers": workers, "device": device, "strict": strict}
@@ -85,8 +87,8 @@ def finish(
     """Join the blocks once all of them are there; how many images were embedded, and those that could not be."""
     folder = Path(directory)
     facts = _facts(folder)
-    if (folder / VECTORS).exists():
-        return facts["embedded"], Failures()
+    if (folder / VECTORS).exists() and not (folder / BLOCKS).exists():
+        return facts["embedded"], _failures(folder)
     wanted = block_count(len(images), block, batch_size)
     found = _finished(folder)
     if len(found) < wanted:
@@ -103,6 +105,8 @@ def finish(
     _write_items(folder, images, found)
     if failures:
         failures.write(folder / FAILURES)
+    else:
+        (folder / FAILURES).unlink(missing_ok=True)
     facts = {key: facts[key] for key in IDENTITY if key in facts} | {"embedded": rows, "failed": len(failures)}
     with files.replacing(folder / VECTORS) as temporary:
         array = np.lib.format.open_memmap(
@@ -118,8 +122,20 @@ def finish(
         files.write_text(
             folder / FACTS, json.dumps({**facts, "check": _check(folder, facts, temporary)}, indent=1) + "\n"
         )
-    shutil.rmtree(folder / BLOCKS)
+    if all(failure.lasting for failure in failures):
+        shutil.rmtree(folder / BLOCKS)
     return rows, failures
+
+
+def _failures(folder: Path) -> Failures:
+    """Those of finished embeddings, to be said again."""
+    found = Failures()
+    if (folder / FAILURES).is_file():
+        for line in (folder / FAILURES).read_text("utf-8", errors="surrogateescape").splitlines():
+            with contextlib.suppress(ValueError, TypeError, KeyError):  # a damaged line; the figures are those of FACTS
+                one = Failure(**json.loads(line))
+                found.add(one.index, one.path, one.cause, lasting=one.lasting)
+    return found
 
 
 def _check(folder: Path, facts: dict | None = None, vectors: Path | None = None) -> str:

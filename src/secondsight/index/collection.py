@@ -133,10 +133,6 @@ class Index:
         vector = combined(wanted.vectors, against.vectors)
         return self.searcher.search(vector[None], k, where=where, leave_out=[own])
 
-    def search_vector(self, vector: np.ndarray, k: int = 10, *, where: Where | None = None) -> Hits:
-        """As ``search``, of a vector (dim,) or vectors (q, dim) of this index's model."""
-        return self.search(np.asarray(vector, np.float32), k, where=where)
-
     def calibration(self) -> Calibration | None:
         """What scores mean here; None while there is too little to learn from."""
         given = self.store.fact("calibration")

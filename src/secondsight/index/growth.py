@@ -18,8 +18,8 @@ from secondsight.progress import bar
 BLOCK = 1024
 """Pictures between two commits: what a killed process has to do again at most."""
 
-Encoder = Callable[[Sequence[str]], tuple[np.ndarray, np.ndarray, dict[int, str]]]
-"""Files → vectors (m, dim), the numbers of the files they are of, and the causes of the files that failed."""
+Encoder = Callable[[Sequence[str]], tuple[np.ndarray, np.ndarray, dict[int, DecodeError]]]
+"""Files → vectors (m, dim), the numbers of the files they are of, and what is wrong with the others."""
 
 
 @dataclass
@@ -128,7 +128,7 @@ class Follower:
                 overwritten += [old.id] if old is not None else []
             else:
                 new[path] = record
-        vectors = self._vectors(new)
+        vectors, broken = self._vectors(new)
         steady = [path for path in new if path in vectors and self._steady(path)]
         replaced = [self.known[path].id for path in steady if path in self.known]
         self.growth.changed += len(replaced)
@@ -139,7 +139,7 @@ class Follower:
                 vectors=np.stack([vectors[path] for path in steady]) if steady else None,
                 removed=replaced + overwritten,
                 changed=moved,
-                failed=self._lasting(new, vectors),
+                failed=self._lasting(broken),
             )
         )
 
@@ -150,19 +150,25 @@ class Follower:
         self.growth.unsteady.append(self.root.file(path))
         return False
 
-    def _vectors(self, new: Mapping[str, Record]) -> dict[str, np.ndarray]:
-        """A vector for every new file that can be decoded; each content is embedded once."""
+    def _vectors(self, new: Mapping[str, Record]) -> tuple[dict[str, np.ndarray], list[str]]:
+        """A vector for every new file that can be decoded, and the files that never can be; each content is embedded
+        once.
+        """
         by_hash: dict[bytes, str] = {}
         for path, record in new.items():
             by_hash.setdefault(record.hash or path.encode(errors="surrogateescape"), path)
         known = self._stored(list(by_hash))
         todo = [path for digest, path in by_hash.items() if digest not in known]
-        vectors, numbers, causes = self.encode([self.root.file(path) for path in todo]) if todo else ([], [], {})
+        vectors, numbers, errors = self.encode([self.root.file(path) for path in todo]) if todo else ([], [], {})
         known |= {new[todo[i]].hash or b"": vector for i, vector in zip(numbers, vectors, strict=True)}
-        for i, cause in causes.items():
-            self.growth.failures[self.root.file(todo[i])] = cause
+        failed = {new[todo[i]].hash: error for i, error in errors.items()}
+        broken = []
+        for path, record in new.items():
+            if error := failed.get(record.hash):
+                self.growth.failures[self.root.file(path)] = error.cause
+                broken += [path] if error.lasting else []
         self.growth.copies += sum(r.hash in known for r in new.values()) - len(numbers)
-        return {path: known[record.hash] for path, record in new.items() if record.hash in known}
+        return {path: known[record.hash] for path, record in new.items() if record.hash in known}, broken
 
     def _stored(self, digests: Sequence[bytes]) -> dict[bytes, np.ndarray]:
         """Vectors of contents that the index has already."""
@@ -175,24 +181,14 @@ class Follower:
             vectors = snapshot.vectors(snapshot.positions(np.array(list(found.values()), np.int64)))
         return dict(zip(found, vectors, strict=True))
 
-    def _lasting(self, new: Mapping[str, Record], vectors: Mapping[str, np.ndarray]) -> list[tuple]:
-        """Failures that will come again: the file can be read and has not changed, it just is no picture."""
-        lasting = []
-        for path in new.keys() - vectors.keys():
-            size, mtime = self.found.files[path]
-            file = self.root.file(path)
-            self.growth.failures.setdefault(file, "cannot be decoded")
-            if scan.unchanged(file, size, mtime) and _readable(file):
-                lasting.append((self.root.id, path, size, mtime, self.growth.failures[file]))
-        return lasting
-
-
-def _readable(file: str) -> bool:
-    try:
-        scan.content(file)
-    except DecodeError:
-        return False
-    return True
+    def _lasting(self, broken: Sequence[str]) -> list[tuple]:
+        """Failures that will come again: the content is no picture, and has not changed meanwhile."""
+        found = ((path, self.root.file(path), *self.found.files[path]) for path in broken)
+        return [
+            (self.root.id, path, size, mtime, self.growth.failures[file])
+            for path, file, size, mtime in found
+            if scan.unchanged(file, size, mtime)
+        ]
 
 
 def roots(store: Store) -> list[Root]:

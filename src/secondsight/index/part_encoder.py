@@ -48,10 +48,10 @@ class Described:
 def encoder(index: Index, parts: Parts) -> Encoder:
     """What ``growth`` embeds files with: it keeps the parts of each content before the item can be committed."""
 
-    def encode(paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
+    def encode(paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray, dict[int, DecodeError]]:
         before = {path: _status(path) for path in paths}
         run = Described(index.model(), parts.count)
-        vectors, numbers, causes = queries.plain_encoder(index, run)(paths)
+        vectors, numbers, errors = queries.plain_encoder(index, run)(paths)
         made = {}
         for file, (found, boxes) in zip((paths[int(n)] for n in numbers), run.made, strict=True):
             # The file as it is now is what was decoded if it has not changed since before.
@@ -62,7 +62,7 @@ def encoder(index: Index, parts: Parts) -> Encoder:
             if before[file] is not None and _status(file) == before[file]:
                 made[content.hash] = found, _on_original(index.model(), boxes, content)
         parts.keep(made)
-        return vectors, numbers, causes
+        return vectors, numbers, errors
 
     return encode
 

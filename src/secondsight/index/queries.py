@@ -125,24 +125,24 @@ def encoder(index: Index) -> Encoder:
 def plain_encoder(index: Index, run: Forward | None) -> Encoder:
     """As ``encoder``, without parts; ``run`` in the model's place."""
 
-    def encode(paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
+    def encode(paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray, dict[int, DecodeError]]:
         from secondsight.embed import embed
 
-        numbers, causes = np.arange(len(paths)), {}
+        numbers, errors = np.arange(len(paths)), {}
         try:
             found = embed(index.model(), ImageSet("files", Path(os.sep), tuple(paths)), device=index.device, run=run)
         except DataError:
             # `embed` takes a first batch of which nothing can be read for a mistake; here it is some broken files.
-            causes = _causes(paths)
-            numbers = np.array([i for i in numbers if i not in causes], np.int64)
-            if not len(numbers) or not causes:
-                if not causes:
+            errors = _errors(paths)
+            numbers = np.array([i for i in numbers if i not in errors], np.int64)
+            if not len(numbers) or not errors:
+                if not errors:
                     raise
-                return np.zeros((0, index.dim), np.float32), numbers, causes
+                return np.zeros((0, index.dim), np.float32), numbers, errors
             good = ImageSet("files", Path(os.sep), tuple(str(paths[i]) for i in numbers))
             found = embed(index.model(), good, device=index.device, run=run)
-        causes |= {int(numbers[f.index]): f.cause for f in found.failures}
-        return found.vectors, numbers[found.indices], causes
+        errors |= {int(numbers[f.index]): f.error() for f in found.failures}
+        return found.vectors, numbers[found.indices], errors
 
     return encode
 
@@ -150,26 +150,26 @@ def plain_encoder(index: Index, run: Forward | None) -> Encoder:
 def _exported_encoder(exported: Exported) -> Encoder:
     """The same by an exported file, without torch."""
 
-    def encode(paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
-        pixels, numbers, causes = [], [], {}
+    def encode(paths: Sequence[str]) -> tuple[np.ndarray, np.ndarray, dict[int, DecodeError]]:
+        pixels, numbers, errors = [], [], {}
         for i, path in enumerate(paths):
             try:
                 pixels.append(exported.pixels(decode(path)))
                 numbers.append(i)
             except DecodeError as error:
-                causes[i] = error.cause
+                errors[i] = error
         vectors = [exported(np.stack(pixels[i : i + BATCH])) for i in range(0, len(pixels), BATCH)]
-        return np.concatenate([np.zeros((0, exported.dim), np.float32), *vectors]), np.array(numbers, np.int64), causes
+        return np.concatenate([np.zeros((0, exported.dim), np.float32), *vectors]), np.array(numbers, np.int64), errors
 
     return encode
 
 
-def _causes(paths: Sequence[str]) -> dict[int, str]:
-    """Why files cannot be decoded, by their number."""
-    causes = {}
+def _errors(paths: Sequence[str]) -> dict[int, DecodeError]:
+    """What is wrong with the files that cannot be decoded, by their number."""
+    errors = {}
     for i, path in enumerate(paths):
         try:
             decode(path)
         except DecodeError as error:
-            causes[i] = error.cause
-    return causes
+            errors[i] = error
+    return errors

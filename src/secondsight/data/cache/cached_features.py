@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from secondsight.data.cache.store import row_bytes
-from secondsight.data.loading.decode import DecodeError, ReadError
 from secondsight.data.loading.failures import Failures
 from secondsight.data.loading.loader import Images
 from secondsight.errors import DataError
@@ -83,8 +82,7 @@ class CachedFeatures:
     def read_into(self, row: Tensor, index: int, epoch: int) -> None:
         number = int(self.rows[index])
         if number < 0:
-            failure = next(f for f in self.failures if f.index == index)
-            raise (DecodeError if failure.lasting else ReadError)(self.name(index), failure.cause)
+            raise next(f for f in self.failures if f.index == index).error()
         row.copy_(torch.from_numpy(self.stored[number]))
         if (scale := float(self.scales[number])) != 1.0:
             row.mul_(scale)

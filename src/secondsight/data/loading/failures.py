@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from secondsight.data.loading.decode import DecodeError, ReadError
 from secondsight.files import write_text
 
 MANY = 0.02
@@ -22,6 +23,10 @@ class Failure:
     path: str
     cause: str
     lasting: bool = True  # the content is at fault; otherwise the disk, the network or a permission: try again later
+
+    def error(self) -> DecodeError:
+        """What was raised when the file was set aside."""
+        return (DecodeError if self.lasting else ReadError)(self.path, self.cause)
 
 
 class Failures:
