@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -54,6 +55,37 @@ def test_a_directory_is_replaced_as_a_whole(tmp_path: Path):
         _half_written(fresh / "three")
     assert [p.name for p in target.iterdir()] == ["two"]
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("before", ["directory", "file", "link", "directory, where two cannot be exchanged"])
+def test_whatever_was_there_makes_room_for_a_directory(tmp_path: Path, monkeypatch, before: str):
+    target, old = tmp_path / "model", tmp_path / "old"
+    old.mkdir()
+    (old / "a").write_text("old")
+    if before == "file":
+        target.write_text("old")
+    elif before == "link":
+        target.symlink_to(old)
+    else:
+        shutil.copytree(old, target)
+    if "cannot" in before:
+        monkeypatch.setattr(files, "_swapped", lambda one, other: False)
+    with files.replacing_directory(target) as fresh:
+        (fresh / "b").write_text("new")
+    assert [path.name for path in target.iterdir()] == ["b"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "old"], "no litter"
+    assert (old / "a").read_text() == "old", "what a link leads to is not ours"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="directories are exchanged in one step on Linux")
+def test_a_directory_is_there_at_every_moment_while_it_is_replaced(tmp_path: Path, monkeypatch):
+    target = tmp_path / "model"
+    target.mkdir()
+    (target / "a").write_text("0")
+    monkeypatch.setattr(os, "replace", lambda *paths: pytest.fail("two renames leave a moment without it"))
+    with files.replacing_directory(target) as fresh:
+        (fresh / "a").write_text("1")
+    assert (target / "a").read_text() == "1"
 
 
 def test_a_process_killed_in_the_middle_leaves_the_old_file(tmp_path: Path):

@@ -6,6 +6,7 @@ Also the lock by which processes that share a directory take turns.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import re
@@ -61,17 +62,29 @@ def replacing_directory(path: str | Path, *, one_sync: bool = False) -> Iterator
                 _sync(file)
         os.sync() if one_sync else _sync(temporary)
         temporary.chmod(0o777 & ~mask)
-        if target.exists():
-            # A directory cannot be renamed over a full one: move the old one aside, then away.
+        if not target.exists():
+            os.replace(temporary, target)
+        elif target.is_symlink() or not target.is_dir() or not _swapped(temporary, target):
+            # A directory cannot be renamed over a full one, or over a file: move the old one aside, then away.
             aside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".old"))
             os.replace(target, aside / target.name)
             os.replace(temporary, target)
             shutil.rmtree(aside, ignore_errors=True)
-        else:
-            os.replace(temporary, target)
         _sync(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _swapped(one: Path, other: Path) -> bool:
+    """Exchange two directories in one step, so that a process that is killed leaves one of them under each name. False,
+    with nothing done, where the system (not Linux) or the file system cannot.
+    """
+    try:
+        exchange = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return exchange(here, os.fsencode(one), here, os.fsencode(other), swap) == 0
 
 
 def write_text(path: str | Path, text: str) -> None:
