@@ -58,6 +58,24 @@ def spoil(images: Pictures, *indices: int) -> None:
         images.paths[i].write_bytes(images.paths[i].read_bytes()[:60])
 
 
+class Hungry(Resize):
+    """Finds no memory for pictures of one height."""
+
+    def __call__(self, pixels, **options):
+        if pixels.shape[0] == 23:
+            raise MemoryError
+        return super().__call__(pixels, **options)
+
+
+def test_a_picture_that_memory_does_not_suffice_for_is_set_aside_for_this_time(images):
+    loader = Loader(images, Hungry(SIZE), batch_size=10, workers=2)
+    assert sum(len(batch) for batch in loader) == 34
+    assert {f.cause for f in loader.failures} == {"there is not enough memory to prepare it"}
+    assert not any(f.lasting for f in loader.failures)
+    with pytest.raises(DecodeError, match="not enough memory"):
+        list(Loader(images, Hungry(SIZE), batch_size=10, workers=2, strict=True))
+
+
 def same(a: Batch, b: Batch) -> bool:
     labels = a.labels is b.labels is None or torch.equal(a.labels, b.labels)
     return torch.equal(a.images, b.images) and labels and torch.equal(a.indices, b.indices)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from secondsight.data.loading.decode import DecodeError
+from secondsight.data.loading.decode import DecodeError, ReadError
 from secondsight.data.loading.failures import Failures
 from secondsight.data.loading.samplers import BatchSampler, Sequential
 from secondsight.data.loading.workers import Submit, default_workers, threads
@@ -193,7 +193,10 @@ class BatchLoader:
 
     def _read(self, row: Tensor, index: int, epoch: int) -> bool:
         try:
-            self.rows.read_into(row, index, epoch)
+            try:
+                self.rows.read_into(row, index, epoch)
+            except MemoryError as error:
+                raise ReadError(self.rows.name(index), "there is not enough memory to prepare it") from error
         except DecodeError as error:
             self.failures.add(index, error.source, error.cause, lasting=error.lasting)
             if self.strict:
