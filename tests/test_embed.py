@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from secondsight.data import open as open_images
 from secondsight.data.loading.transforms import RandomResizedCrop, Resize, ResizeCrop
 from secondsight.embed import blocks, embed, encode, features
 from secondsight.embed.directory import embed_to, finish
+from secondsight.embed.stream import BLOCK
 from secondsight.errors import ConfigError, DataError, RunError, ShapeError
 
 
@@ -202,6 +206,24 @@ class TestDirectory:
         words = ["embed", str(small), str(folder), "-o", str(tmp_path / "out")]
         assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
         assert np.load(tmp_path / "out" / "vectors.npy").shape == (10, 8)
+
+    def test_two_processes_under_torchrun_write_what_one_writes(self, small, tmp_path):
+        many = tmp_path / "many"
+        many.mkdir()
+        for i in range(BLOCK + 70):  # more than one block
+            Image.fromarray(np.full((16, 16, 3), i % 251, np.uint8)).save(many / f"{i:04d}.bmp")
+        (many / f"{BLOCK + 3}.bmp").write_bytes(b"no picture")
+        torchrun = [*("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")]
+        for out, before in (("one", []), ("two", torchrun)):
+            words = ["embed", str(small), str(many), "--workers", "1", "--runtime", "torch", "-o", str(tmp_path / out)]
+            command = [sys.executable, *before, "-m", "secondsight", *words]
+            done = subprocess.run(
+                command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stderr
+            assert f"{BLOCK + 69:,} vectors" in done.stderr
+        for name in ("vectors.npy", "items.csv", "embedding.json", "failures.jsonl"):
+            assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
 
     def test_a_folder_of_another_model_s_vectors_is_refused(self, small, folder, tmp_path):
         images = open_images(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.text import Text
@@ -11,6 +12,10 @@ from secondsight import terminal
 from secondsight.cli import options
 from secondsight.cli.options import MISSING
 from secondsight.cli.runtime import OPTION_HELP, check_runtime, chosen_runtime
+
+if TYPE_CHECKING:
+    from secondsight.inference import Runtime
+    from secondsight.model import Embedder
 
 
 def embed(
@@ -58,7 +63,7 @@ def embed(
         workers=workers,
         device=chosen,
         strict=strict,
-        run=chosen_runtime(embedder, runtime, device=chosen, beside=model, images=len(images), say=rank == 0),
+        run=_same_runtime(embedder, runtime, device=chosen, beside=model, images=len(images)),
         rank=rank,
         world_size=world_size,
     )
@@ -66,6 +71,8 @@ def embed(
         torch.distributed.barrier()
     if rank == 0:
         count, failures = finish(out, images, batch_size=batch_size)
+        if embedder.origin is not None:
+            embedder.origin.write(out)
         console = terminal.console(stderr=True, highlight=False)
         if failures:
             console.print(Text(failures.text(most=5), style="yellow"), soft_wrap=True)
@@ -76,3 +83,16 @@ def embed(
         )
     if world_size > 1:
         torch.distributed.destroy_process_group()
+
+
+def _same_runtime(model: Embedder, name: str, **options: Any) -> Runtime | None:
+    """As ``chosen_runtime``; of several processes the first one chooses, undisturbed, for all of them."""
+    from torch import distributed
+
+    if not distributed.is_initialized():
+        return chosen_runtime(model, name, **options)
+    first = distributed.get_rank() == 0
+    run = chosen_runtime(model, name, **options) if first else None
+    names = ["torch" if run is None else run.name]
+    distributed.broadcast_object_list(names)
+    return run if first else chosen_runtime(model, names[0], say=False, **options)
