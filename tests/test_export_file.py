@@ -16,6 +16,7 @@ from secondsight import Embedder, inference
 from secondsight.backbones import BACKBONES
 from secondsight.cli.main import app
 from secondsight.errors import ConfigError, RunError, SecondsightError, ShapeError, WeightsError
+from secondsight.inference.description import sealed
 from secondsight.inference.onnx_file import drawn
 from secondsight.inference.onnx_file import write as export
 from train_tiny import Tiny
@@ -139,7 +140,7 @@ def changed(path: Path, target: Path, **fields) -> Path:
     proto = onnx.load(path)
     told = json.loads(proto.metadata_props[0].value)
     proto.metadata_props[0].value = json.dumps({**told, **fields})
-    onnx.save(proto, target)
+    target.write_bytes(sealed(proto.SerializeToString()))
     return target
 
 
@@ -151,6 +152,15 @@ def test_a_file_of_another_format_is_refused_with_the_cure(whole, tmp_path):
 def test_a_damaged_description_is_refused(whole, tmp_path):
     with pytest.raises(WeightsError, match="damaged"):
         inference.load(changed(whole[1], tmp_path / "m.onnx", surprise=1))
+
+
+@pytest.mark.parametrize("place", [0.1, 0.4, 0.7, 0.95])
+def test_one_wrong_bit_is_noticed(whole, tmp_path, place):
+    content = bytearray(Path(whole[1]).read_bytes())
+    content[int(place * len(content))] ^= 1
+    (tmp_path / "m.onnx").write_bytes(content)
+    with pytest.raises(WeightsError, match="not as it was written"):
+        inference.load(tmp_path / "m.onnx")
 
 
 def test_files_that_are_not_ours_are_refused(whole, tmp_path):

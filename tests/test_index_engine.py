@@ -12,6 +12,7 @@ from secondsight import index
 from secondsight.errors import ConfigError, UnknownName
 from secondsight.index import answer, structures
 from secondsight.index import engine as engines
+from secondsight.index.approximate import FILES
 from secondsight.index.milvus import Milvus, parse
 from secondsight.index.structures import choose, parse_bytes
 
@@ -110,6 +111,24 @@ def test_a_damaged_engine_is_noticed_and_built_again(made):
     assert again.check(repair=True).sound
     assert again.check().problems == []
     assert index.open(made.path).info()["engine"]["structure"] == facts["structure"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_one_wrong_bit_of_an_engine_is_noticed(made, name):
+    facts = made.store.fact("engine")
+    if "folder" not in facts:
+        pytest.skip("exact search has no files")
+    path = made.path / facts["folder"] / name
+    whole = path.read_bytes()
+    wrong = bytearray(whole)
+    wrong[-3] ^= 1  # a number, with all lengths and names as they were
+    path.write_bytes(wrong)
+    again = index.open(made.path)
+    again.search(clustered(1, 7)[0], 5)
+    assert not again.searcher.approximate
+    assert any("engine is damaged" in problem for problem in again.check().problems)
+    path.write_bytes(whole)
+    assert again.check().problems == []
 
 
 def test_sixty_four_bytes_a_vector_keep_recall_at_1_on_the_labels(tmp_path):

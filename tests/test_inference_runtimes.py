@@ -56,6 +56,18 @@ def test_auto_measures_once_and_remembers_beside_the_model(model, place):
     assert "images/s" in again.said()
 
 
+def test_a_kept_file_that_was_damaged_is_made_again(model, place):
+    inference.runtime(model, "onnx", beside=place)
+    kept = place / "runtimes" / "model.onnx"
+    content = bytearray(kept.read_bytes())
+    content[len(content) // 2] ^= 1
+    kept.write_bytes(content)
+    run, x = inference.runtime(model, "onnx", beside=place), images()
+    with torch.no_grad():
+        torch.testing.assert_close(run(x), model(x), atol=1e-5, rtol=0)
+    assert kept.read_bytes() != bytes(content)
+
+
 def test_auto_does_not_measure_for_a_handful_of_images(model, tmp_path, monkeypatch):
     monkeypatch.setenv("SECONDSIGHT_CACHE", str(tmp_path))
     assert inference.runtime(model, "auto", images=10).name == "torch"

@@ -228,7 +228,7 @@ def _opened(facts: dict[str, Any], store: Store) -> Engine | None:
     """The engine that the catalogue describes; None: every vector is compared."""
     if "address" in facts:
         return Milvus(facts["address"], facts["last"])
-    return load(store.folder / facts["folder"]) if "folder" in facts else None
+    return load(store.folder / facts["folder"], facts.get("checksum", "")) if "folder" in facts else None
 
 
 def _expanded(queries: np.ndarray, scores: np.ndarray, ids: np.ndarray, snapshot: Snapshot) -> np.ndarray:

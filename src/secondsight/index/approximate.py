@@ -14,10 +14,12 @@ from typing import Any
 
 import faiss
 import numpy as np
+from xxhash import xxh3_128
 
 from secondsight import files
 from secondsight.errors import DataError
 from secondsight.index.exact import Best, bitmap, rescored, scan, search_arrays
+from secondsight.index.segments import CHECKED
 from secondsight.index.snapshot import Snapshot
 from secondsight.index.structures import Structure
 
@@ -208,8 +210,11 @@ def _efforts(made: Approximate) -> list[int]:
     return [2**i for i in range(nlist.bit_length()) if 2**i <= nlist]
 
 
-def save(made: Approximate, folder: Path) -> None:
-    """Write an engine into ``folder``, which is new; it counts when the catalogue names it."""
+FILES = "structure.faiss", "ids.npy", "facts.json"
+
+
+def save(made: Approximate, folder: Path) -> str:
+    """Write an engine into ``folder``, which is new; it counts when the catalogue names it. Gives its checksum."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with files.replacing(folder / "structure.faiss") as temporary:
@@ -217,14 +222,20 @@ def save(made: Approximate, folder: Path) -> None:
         with files.replacing(folder / "ids.npy") as temporary, temporary.open("wb") as handle:
             np.save(handle, made.ids, allow_pickle=False)
         files.write_text(folder / "facts.json", json.dumps(made.facts))
+        return checksum(folder)
     except (OSError, RuntimeError) as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise DataError(f"{folder}: {error}; the index is as it was, without this engine: make room") from error
 
 
-def load(folder: Path) -> Approximate | None:
-    """The engine in ``folder``, mapped into memory; None where it is not whole: it is only a cache."""
+def load(folder: Path, known: str = "", *, most: int = CHECKED) -> Approximate | None:
+    """The engine in ``folder``, mapped into memory; None where it is not whole: it is only a cache.
+
+    ``known`` is its checksum, compared where there are no more than ``most`` bytes to read.
+    """
     try:
+        if known and sum((folder / name).stat().st_size for name in FILES) <= most and known != checksum(folder):
+            return None
         facts = json.loads((folder / "facts.json").read_text("utf-8"))
         ids = np.asarray(np.load(folder / "ids.npy", mmap_mode="r", allow_pickle=False))
         index = faiss.read_index(str(folder / "structure.faiss"), faiss.IO_FLAG_MMAP_IFC)
@@ -233,3 +244,11 @@ def load(folder: Path) -> Approximate | None:
         return Approximate(index, ids, facts)
     except (OSError, RuntimeError, ValueError, KeyError):
         return None
+
+
+def checksum(folder: Path) -> str:
+    """Of all files of an engine: a wrong number in one may miss hits, or take faiss out of its memory."""
+    found = xxh3_128()
+    for name in FILES:
+        found.update(np.memmap(folder / name, np.uint8, "r").data)
+    return found.hexdigest()

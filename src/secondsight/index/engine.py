@@ -44,8 +44,7 @@ def build(
             made = approximate.build(snapshot, chosen, recall=wanted.get("recall", RECALL), say=say)
             made.facts["recall@1 on labels"] = _on_labels(store, made)
             folder = f"{approximate.FOLDER}/{number:06d}"
-            approximate.save(made, store.folder / folder)
-            facts = {**made.facts, "folder": folder}
+            facts = {**made.facts, "folder": folder, "checksum": approximate.save(made, store.folder / folder)}
         return _publish(store, facts, number)
 
 

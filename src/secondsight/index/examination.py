@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -69,7 +70,8 @@ def check(index: Index, *, repair: bool = False) -> Examination:
     if len(rotten):
         found.problems.append(f"{len(rotten):,} items are damaged in the catalogue (the first: {rotten[0]})")
     _check_model(index, found)
-    if (facts := index.store.fact("engine", {})).get("folder") and load(index.path / facts["folder"]) is None:
+    facts = index.store.fact("engine", {})
+    if facts.get("folder") and not load(index.path / facts["folder"], facts.get("checksum", ""), most=sys.maxsize):
         found.problems.append(f"{index.path / facts['folder']}: the engine is damaged; searches compare every vector")
     if repair and (broken or len(lost) or len(stray) or len(rotten)):
         gone = np.union1d(lost, rotten)

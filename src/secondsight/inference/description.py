@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,6 +18,9 @@ KEY = "secondsight"
 RUNTIMES = ("auto", "torch", "compile", "onnx", "onnx-int8")
 
 PRECISIONS = ("float32", "float16", "int8")
+
+UNSEALED = "0" * 64
+_SEAL = b'"check": "'
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Description:
     views: int = 1  # 2: the mirror image is part of the embedding
     version: str = ""  # of secondsight
     format: int = FORMAT
+    check: str = UNSEALED  # SHA-256 of the file, with these zeros in its own place
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False)
@@ -67,6 +72,25 @@ class Description:
             if isinstance(error, WeightsError):
                 raise
             raise WeightsError(f"{file}: its description is damaged ({error}): export the model again") from error
+
+
+def sealed(content: bytes) -> bytes:
+    """The content of a file with its checksum in its description: a wrong bit would give other vectors."""
+    at = content.rindex(_SEAL) + len(_SEAL)
+    return content[:at] + _digest(content, at).encode() + content[at + len(UNSEALED) :]
+
+
+def is_whole(content: bytes) -> bool:
+    """Whether a file is as it was written; True where it was before there were checksums."""
+    at = content.rfind(_SEAL) + len(_SEAL)
+    return at < len(_SEAL) or content[at : at + len(UNSEALED)] == _digest(content, at).encode()
+
+
+def _digest(content: bytes, at: int) -> str:
+    view, found = memoryview(content), hashlib.sha256()
+    for piece in (view[:at], UNSEALED.encode(), view[at + len(UNSEALED) :]):
+        found.update(piece)
+    return found.hexdigest()
 
 
 def agree(first: str, second: str) -> bool:

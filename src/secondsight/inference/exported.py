@@ -11,7 +11,7 @@ import numpy as np
 
 from secondsight.errors import ConfigError, ShapeError, WeightsError, first_line
 from secondsight.extras import require
-from secondsight.inference.description import Description
+from secondsight.inference.description import Description, is_whole
 from secondsight.inference.pictures import Source, pixels
 
 
@@ -28,6 +28,10 @@ class Exported:
         self.path = Path(path)
         if not self.path.is_file():
             raise WeightsError(f"{self.path}: no such file; `secondsight export MODEL -o {self.path}` makes it")
+        if not is_whole(self.path.read_bytes()):
+            raise WeightsError(
+                f"{self.path} is not as it was written (a disk fault, or another program): export the model again"
+            )
         self.session = session(self.path, threads=threads, providers=providers)
         metadata = self.session.get_modelmeta().custom_metadata_map
         self.description = Description.from_metadata(metadata, file=str(self.path))

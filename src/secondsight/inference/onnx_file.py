@@ -20,7 +20,7 @@ from secondsight.data.loading import transforms
 from secondsight.data.loading.transforms import Resize, ResizeCrop, Transform
 from secondsight.errors import ConfigError, RunError
 from secondsight.extras import require
-from secondsight.inference.description import KEY, Description, SquareTransform
+from secondsight.inference.description import KEY, Description, SquareTransform, sealed
 from secondsight.inference.exported import Exported
 from secondsight.inference.graph import MULTIPLE, Pixels, graph
 from secondsight.model import Embedder
@@ -180,7 +180,7 @@ def describe(proto: Any, description: Description) -> None:
 
 
 def save(proto: Any, path: Path) -> None:
-    """Checked by ``onnx.checker``, and written."""
+    """Checked by ``onnx.checker``, and written with a checksum."""
     onnx = require("onnx", extra="onnx", purpose="exporting to ONNX")
     if proto.ByteSize() >= 2**31:
         raise ConfigError(
@@ -188,7 +188,7 @@ def save(proto: Any, path: Path) -> None:
             "codewords, or --half"
         )
     onnx.checker.check_model(proto, full_check=True)
-    path.write_bytes(proto.SerializeToString())
+    path.write_bytes(sealed(proto.SerializeToString()))
 
 
 def drawn(count: int = 4, side: int = 320) -> list[np.ndarray]:
