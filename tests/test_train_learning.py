@@ -241,6 +241,16 @@ def test_evaluating_a_run_leaves_out_the_classes_that_taught_it_and_warns_where_
     page = (tmp_path / "out-split-all" / "report.html").read_text()
     assert "6 of 8 classes taught this model" in page
 
+    evaluate("--split", "all", "--save")
+    words = ["embed", str(tmp_path / "run"), str(digits), "-o", str(tmp_path / "vectors")]
+    assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
+    rows = (tmp_path / "vectors" / "items.csv").read_text().splitlines()[1:]
+    (tmp_path / "vectors" / "labels.txt").write_text("\n".join(row.split(",")[1] for row in rows))
+    for place, name in ((tmp_path / "out-split-all-save", "embeddings.npy"), (tmp_path / "vectors", "vectors.npy")):
+        words = ["evaluate", str(place / name), "--labels", str(place / "labels.txt"), "--out", str(tmp_path / "again")]
+        done = CliRunner().invoke(app, words, catch_exceptions=False)
+        assert "6 of 8 classes taught this model" in done.stderr, "embeddings that are kept remember it"
+
 
 def test_fine_tuning_beats_the_untrained_backbone_on_classes_it_never_saw(tmp_path):
     """Real pictures: 30 emoji as several vendors draw them teach, 30 others judge. See benchmarks/learning.py."""

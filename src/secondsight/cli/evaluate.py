@@ -95,7 +95,8 @@ def evaluate(
     target = out or Path("runs") / _run_name(model, data)
     files.check_writable(target)
     if model.endswith(".npy"):
-        items, choice, facts = _from_files(Path(model), labels, data, split, min_images, missing)
+        items, warnings, facts = _from_files(Path(model), labels, data, split, min_images, missing)
+        note, origin = "", None
     else:
         if labels is not None:
             raise ConfigError("--labels belongs to saved embeddings (.npy); images bring their own: folders or a table")
@@ -103,6 +104,7 @@ def evaluate(
             raise ConfigError(f"{model}: give the images to evaluate it on: secondsight evaluate {model} DATA")
         embedder = _model(model, weights, transform=transform, size=size, mirror=mirror)
         choice = _choice(embedder, data, split, min_images, missing)
+        note, warnings, origin = choice.note, choice.warnings, embedder.origin
         items = _embedded(embedder, choice.images, runtime, batch_size=batch_size, device=chosen, strict=strict)
         facts = {
             "model": f"{embedder.backbone.name}, {embedder.config.pooling}, {embedder.dim} numbers per image",
@@ -112,7 +114,7 @@ def evaluate(
     evaluation = Evaluation.of(
         items,
         facts={"name": model, "data": f"{data or labels}", "split": split or "held out", **facts},
-        warnings=() if choice is None else choice.warnings,
+        warnings=warnings,
         ks=wanted,
         metric=metric,
         nmi=nmi,
@@ -121,13 +123,15 @@ def evaluate(
         seed=seed,
     )
     evaluation.write(target, title=f"{_short(model)} on {_short(data) if data else labels}", save=save)
+    if save and origin is not None:
+        origin.write(target)
     if as_json:
         typer.echo(evaluation.to_json())
     else:
         terminal.console().print(evaluation.report)
     if rerank:
         _say_gains(items, rerank)
-    _say(evaluation, "" if choice is None else choice.note, target)
+    _say(evaluation, note, target)
 
 
 def _say_gains(items: Items, methods: list[str]) -> None:
@@ -148,12 +152,16 @@ def _say_gains(items: Items, methods: list[str]) -> None:
 
 
 def _from_files(vectors: Path, labels: Path | None, data: str | None, split: str | None, min_images: int, missing: str):
+    """Saved embeddings, a warning where their model had learned from their classes, and what they are."""
     from secondsight.evaluate import Items
+    from secondsight.evaluate.held_out import doubt
+    from secondsight.model import origin
 
     images = None if data is None else _open(data, split or "all", min_images, missing)
     items = Items.of_files(vectors, labels, images)
     size = " × ".join(f"{n:,}" for n in items.vectors.shape)
-    return items, None, {"embeddings": f"{vectors} {size}"}
+    warnings = doubt(sorted(set(map(str, items.labels))), origin.read(vectors.parent))
+    return items, warnings, {"embeddings": f"{vectors} {size}"}
 
 
 def _model(name: str, weights: str, **changes: object) -> Embedder:

@@ -4,6 +4,7 @@ vectors.npy       (n, D) float32, or float16 where that was asked for
 items.csv         path and label of every row of ``vectors.npy``, in its order
 embedding.json    the model's fingerprint, the transform, the images' fingerprint, counts, a checksum of all of it
 failures.jsonl    files that could not be read, with the cause (only where there are any)
+origin.json       the classes that taught the model, where they are known (written by ``secondsight embed``)
 blocks/           what is finished so far, each file with its checksum; gone at the end, unless a file could not be read
                   this time (the disk, a permission): then it is tried again the next time, and its block made anew
 """

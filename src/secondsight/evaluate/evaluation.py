@@ -119,6 +119,8 @@ class Evaluation:
         files.write_text(target / "report.json", self.to_json())
         if self.items.failures:
             self.items.failures.write(target / "failures.jsonl")
+        else:
+            (target / "failures.jsonl").unlink(missing_ok=True)  # of an earlier evaluation
         if save:
             with files.replacing(target / "embeddings.npy") as temporary, temporary.open("wb") as handle:
                 np.save(handle, self.items.vectors, allow_pickle=False)

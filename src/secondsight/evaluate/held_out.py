@@ -5,6 +5,7 @@ A model directory records the classes that taught the model and those it was cho
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from secondsight.data import ImageSet
@@ -35,8 +36,13 @@ def held_out(images: ImageSet, origin: Origin | None) -> EvaluationSet:
 
 def doubted(images: ImageSet, origin: Origin | None) -> EvaluationSet:
     """All of the images, with a warning where some of their classes taught the model."""
-    taught = [] if origin is None or images.labels is None else origin.taught_among(images.classes)
+    return EvaluationSet(images, warnings=() if images.labels is None else doubt(images.classes, origin))
+
+
+def doubt(classes: Sequence[str], origin: Origin | None) -> tuple[str, ...]:
+    """A warning where some of these classes taught the model."""
+    taught = [] if origin is None else origin.taught_among(classes)
     if not taught:
-        return EvaluationSet(images)
-    count = "all" if len(taught) == len(images.classes) else f"{len(taught)} of {len(images.classes)}"
-    return EvaluationSet(images, warnings=(f"{count} classes taught this model: the figures flatter it.",))
+        return ()
+    count = "all" if len(taught) == len(classes) else f"{len(taught)} of {len(classes)}"
+    return (f"{count} classes taught this model: the figures flatter it.",)

@@ -7,6 +7,7 @@ is compared with the weight file's header, before any memory is taken; the store
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from secondsight.model.embedder import Embedder, digest
 from secondsight.pooling.names import saved_name
 from secondsight.strict_toml import read, validate
 
-CONFIG, WEIGHTS, ORIGIN = "config.toml", "model.safetensors", "origin.json"
+CONFIG, WEIGHTS = "config.toml", "model.safetensors"
 
 
 def save(model: Embedder, directory: str | Path) -> None:
@@ -40,7 +41,7 @@ def save(model: Embedder, directory: str | Path) -> None:
         save_file(weights, fresh / WEIGHTS, metadata={"format": "pt", "fingerprint": model.fingerprint()})
         (fresh / CONFIG).write_text(text, encoding="utf-8")
         if model.origin is not None:
-            (fresh / ORIGIN).write_text(model.origin.dumps(), encoding="utf-8")
+            model.origin.write(fresh)
         if model.calibration is not None:
             calibration.write(model.calibration, fresh, model.fingerprint())
 
@@ -76,7 +77,7 @@ def load(directory: str | Path, *, device: str | torch.device = "cpu") -> Embedd
             f"{folder}: its configuration or its weights are not those that were saved (the fingerprint differs): copy "
             "the model again, or train it again"
         )
-    model.origin = origin.read(folder / ORIGIN)
+    model.origin = origin.read(folder)
     if (folder / calibration.FILE).is_file():
         model.calibration = calibration.read(folder, model.fingerprint())
     return model.to(device).eval()
@@ -207,10 +208,10 @@ def describe(directory: str | Path) -> dict[str, Any]:
     config, _ = read_config(folder / CONFIG)
     with safe_open(folder / WEIGHTS, framework="pt") as file:
         fingerprint = (file.metadata() or {}).get("fingerprint")
-    source = origin.read(folder / ORIGIN)
+    source = origin.read(folder)
     return {
         "config": json.loads(config.model_dump_json(exclude={"weights"})),
         "bytes": (folder / WEIGHTS).stat().st_size,
         "fingerprint": fingerprint,
-        "origin": None if source is None else json.loads(source.dumps()),
+        "origin": None if source is None else asdict(source),
     }

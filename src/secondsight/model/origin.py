@@ -1,7 +1,7 @@
 """Where a model comes from: the classes that taught it, and those by which it was chosen.
 
-A model directory keeps it as ``origin.json``. Figures on classes that taught a model flatter it; with this they can be
-told from honest ones.
+A model directory keeps it as ``origin.json``, and so do embeddings that are kept. Figures on classes that taught a
+model flatter it; with this they can be told from honest ones.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from secondsight import files
 from secondsight.errors import ConfigError
 from secondsight.terminal import json_text
+
+FILE = "origin.json"
 
 
 @dataclass(frozen=True)
@@ -35,16 +38,17 @@ class Origin:
         known = set(self.chosen_on)
         return [name for name in classes if name in known]
 
-    def dumps(self) -> str:
+    def write(self, folder: Path) -> None:
         """JSON, with a checksum: a damaged name of a class would turn a warning about flattering figures off."""
-        return json_text({**asdict(self), "check": self._check()}, indent=1) + "\n"
+        files.write_text(folder / FILE, json_text({**asdict(self), "check": self._check()}, indent=1) + "\n")
 
     def _check(self) -> str:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def read(path: Path) -> Origin | None:
-    """The origin in a file; None where there is none."""
+def read(folder: Path) -> Origin | None:
+    """The origin in a folder; None where there is none."""
+    path = folder / FILE
     if not path.is_file():
         return None
     try:
