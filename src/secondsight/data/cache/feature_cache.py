@@ -106,7 +106,8 @@ class FeatureCache:
         store = RowStore(self.directory / _digest(named))
         contents = Contents.of(images, self.directory / "contents.sqlite", strict=strict)
         records, damaged = store.records(), 0
-        rotten = store.damaged(records, contents.rows(records))
+        stored = store.rows(len(records))
+        rotten = store.damaged(records, contents.rows(records), stored)
         if len(rotten) or contents.missing(records, store.failed()):
             with store.locked(lambda: self.say(f"waiting for another run that fills {store.path}")):
                 # Look again: that run may have done it all.
@@ -117,7 +118,8 @@ class FeatureCache:
                     self._fill(store, named, loader, compute, [contents.digests[i] for i in todo], batch_size)
                     contents.add_unread(loader.failures, todo)
             records = store.records()
-            if len(store.damaged(records, contents.rows(records))):
+            stored = store.rows(len(records))
+            if len(store.damaged(records, contents.rows(records), stored)):
                 raise DataError(
                     f"{store.path}: the disk does not return what was just written to it; choose another directory "
                     "for the cache, and check the disk"
@@ -130,13 +132,13 @@ class FeatureCache:
             self.say(warning)
         with contextlib.suppress(OSError):  # a cache that others filled and we may only read
             os.utime(store.path / "store.json")  # last used: now
-        rows, stored = contents.rows(records), store.rows(len(records))
+        rows = contents.rows(records)
         return CachedFeatures(images, stored, records["scale"], rows, contents.failures, store.path, damaged)
 
     def _forget_damaged(self, store: RowStore, contents: Contents) -> tuple[np.ndarray, int]:
         """The records of rows that are as they were written, and how many are not; the lock must be held."""
         records = store.records()
-        rotten = store.damaged(records, contents.rows(records))
+        rotten = store.damaged(records, contents.rows(records), store.rows(len(records)))
         if not len(rotten):
             return records, 0
         self.say(

@@ -92,14 +92,13 @@ class RowStore:
         records["digest"][records["own"] != _own(records, 0)] = np.void(NOTHING)
         return records
 
-    def damaged(self, records: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    def damaged(self, records: np.ndarray, rows: np.ndarray, stored: np.ndarray) -> np.ndarray:
         """Which of ``rows`` (numbers, −1 for none) do not have the bytes that were written, and which records.
 
-        Every byte is read once, here: at 10 GB/s and more from memory, and from a disk as fast as it gives them, after
-        which the system has them at hand for the first epoch.
+        Every byte of ``stored``, which is ``self.rows(len(records))``, is read once, here: at 10 GB/s and more from
+        memory, and from a disk as fast as it gives them. Whoever reads from the same array afterwards finds it mapped.
         """
         wanted = np.unique(rows[rows >= 0])
-        stored = self.rows(len(records))
         rotten = [row for row in wanted.tolist() if xxh3_64_intdigest(stored[row].data) != int(records["row"][row])]
         void = np.flatnonzero((records["digest"] == np.void(NOTHING)) & (records["own"] != _own(records, 0)))
         return np.union1d(np.array(rotten, np.int64), void)
