@@ -89,7 +89,7 @@ def _same_runtime(model: Embedder, name: str, **options: Any) -> Runtime | None:
     """As ``chosen_runtime``; of several processes the first one chooses, undisturbed, for all of them."""
     from torch import distributed
 
-    if not distributed.is_initialized():
+    if not (distributed.is_available() and distributed.is_initialized()):
         return chosen_runtime(model, name, **options)
     first = distributed.get_rank() == 0
     run = chosen_runtime(model, name, **options) if first else None
