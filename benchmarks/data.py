@@ -212,7 +212,7 @@ def checking(images: Folder, epochs: int, repeats: int) -> dict[str, float]:
         from_memory = {
             "an epoch": lambda: epoch(store.rows(count)),
             "comparing rows that are mapped": lambda: check(mapped),
-            "checksums alone, of one row in the cache": lambda: [xxh3_64_intdigest(one) for _ in row],
+            "checksums alone, of one row in the cache": lambda: [xxh3_64_intdigest(one.data) for _ in row],
             "comparing, then an epoch": lambda: (check(now := store.rows(count)), epoch(now)),
         }
         from_disk = {  # afterwards: what is mapped is not forgotten
