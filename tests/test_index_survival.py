@@ -170,6 +170,7 @@ def test_a_reader_beside_a_writer_sees_one_generation_or_the_next(tmp_path):
         hits = made.search(np.ones(8), 1000)
         found = hits.ids[hits.ids >= 0]
         assert len(found) % 25 == 0
+        assert np.isfinite(made.searcher.neighbours(np.ones((1, 8), np.float32), 1000)[0]).sum() % 25 == 0
         assert all(label is not None for label in hits.labels[hits.ids >= 0])
         seen.add(len(found))
     assert writer.returncode == 0

@@ -69,14 +69,14 @@ class Parts:
         ``database``, ``snapshot`` and ``allowed`` (positions) are the index's own.
         """
         with self.store.reading() as (inside, parts):
-            owners = self.owners(database, snapshot, inside, parts)
+            owners, known = self.owners(database, snapshot, inside, parts), self.searcher.known(inside, parts)
             ids = None if allowed is None else snapshot.ids[allowed]
             passing = owners.passing(ids)
             total = len(parts) if passing is None else len(passing)
             k, count = min(k, len(owners.items) if ids is None else len(ids)), 2 * k
             while True:
                 count = min(count, total)
-                best = self.searcher.candidates(inside, queries, count, parts, passing, exact)
+                best = self.searcher.candidates(known, queries, count, passing, exact)
                 rows = [owners.content[parts.positions(row[row >= 0])] for row in best.ids]
                 found = [np.concatenate([np.zeros(0, np.int64), *map(owners.holders, np.unique(r))]) for r in rows]
                 if ids is not None:
