@@ -151,7 +151,8 @@ def report(console: Console, growth: Growth, index: Index) -> None:
     for file, cause in list(growth.failures.items())[:5]:
         console.print(f"  set aside: {named(file)}: {marked(cause)}", style="yellow", soft_wrap=True)
     if len(growth.failures) > 5:
-        console.print(f"  … and {len(growth.failures) - 5:,} more", style="yellow")
+        rest = f"… and {len(growth.failures) - 5:,} more: secondsight info {marked(index.path)}"
+        console.print(f"  {rest}", style="yellow", soft_wrap=True)
     seen = len(index) + len(growth.failures)
     if len(growth.failures) > MANY * seen:
         warn(

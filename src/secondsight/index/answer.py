@@ -55,6 +55,7 @@ class Known:
     exact: Exact  # of the items that the engine does not know, or of all
     calibration: Calibration | None
     roots: dict[int, str]  # the folders that paths are relative to
+    own: str  # in SQL: what the checksum of an item has to be
     parts: Parts | None  # where several vectors a picture are kept
 
 
@@ -179,6 +180,7 @@ class Searcher:
             exact.refreshed(snapshot, 0 if engine is None else engine.last + 1),
             Calibration.from_dict(given) if given else None,
             {number: Root(number, restored(spec) or "", kind, False).base for number, spec, kind, _ in roots},
+            item_checksum(database),
             self.parts(fact(database, "parts") or {}),
         )
 
@@ -223,7 +225,7 @@ class Searcher:
         cosines[~here] = np.nan
         table = np.full((*full.shape, 2), None, object)
         if named:
-            rows = _rows(database, full, known.roots)
+            rows = _rows(database, full, known)
             table = np.array([rows[i] for i in full.ravel().tolist()], object).reshape(table.shape)
         meaning = known.calibration
         chance = np.full(full.shape, np.nan, np.float32) if meaning is None else meaning(cosines)
@@ -267,21 +269,20 @@ def _padded(found: np.ndarray, k: int, nothing: float) -> np.ndarray:
     return out
 
 
-def _rows(database: sqlite3.Connection, ids: np.ndarray, roots: dict[int, str]) -> dict[int, tuple]:
+def _rows(database: sqlite3.Connection, ids: np.ndarray, known: Known) -> dict[int, tuple]:
     """Where items are and their labels; −1 is nobody."""
     found: dict[int, tuple] = {-1: (None, None)}
     wanted = list(set(ids.ravel().tolist()))
-    own = item_checksum(database)
     for start in range(0, len(wanted), 500):
         some = wanted[start : start + 500]
         marks = ",".join("?" * len(some))
         for number, root, path, label, sound in database.execute(
-            f"SELECT id, root, path, label, own IS {own} FROM items WHERE id IN ({marks})", some
+            f"SELECT id, root, path, label, own IS {known.own} FROM items WHERE id IN ({marks})", some
         ):
             if not sound:
                 raise damaged(f"item {number} of the index")
             name = restored(path)
-            place = name if root is None or name is None else os.path.join(roots[root], name)
+            place = name if root is None or name is None else os.path.join(known.roots[root], name)
             found[number] = place, restored(label)
     return found
 

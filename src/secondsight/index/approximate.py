@@ -185,7 +185,7 @@ def _tuned(
             "goal": goal,
             "k": k,
             "mean": round(float(reached.mean()), 4),
-            "worst percentile": round(float(np.percentile(reached, 1)), 3),
+            "worst percentile": round(float(np.percentile(reached, 1, method="inverted_cdf")), 3),
             "least": round(float(reached.min()), 3),
             "queries": len(reached),
         },

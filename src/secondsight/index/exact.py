@@ -192,8 +192,8 @@ def rescored(queries: np.ndarray, ids: np.ndarray, snapshot: Snapshot) -> np.nda
 def ordered(scores: np.ndarray, ids: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """The k best, best first, equal scores in the order of their ids; no candidate (id −1, score −inf) comes last."""
     order = np.lexsort((ids, -scores), axis=1)[:, :k]
-    rows = np.arange(len(ids))[:, None]
-    return scores[rows, order], ids[rows, order]
+    order += ids.shape[1] * np.arange(len(ids))[:, None]
+    return scores.take(order), ids.take(order)
 
 
 def _parts(positions: np.ndarray) -> Iterator[np.ndarray]:
