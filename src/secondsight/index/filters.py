@@ -140,10 +140,10 @@ def meant(where: Where, database: sqlite3.Connection) -> str:
     """What was perhaps meant by a text that no item has; "" where nothing is like it."""
     fields = {**BUILT_IN, **dict(database.execute("SELECT name, field FROM columns"))}
     for key, value in where.items():
-        if key != "path" and isinstance(value, str):
+        if key != "path" and isinstance(value, str) and (asked := value.strip("*").lower()):
             there = [row[0] for row in database.execute(f"SELECT DISTINCT {fields[key]} FROM items LIMIT 10000")]
             texts = [text for text in there if isinstance(text, str)]
-            like = [text for text in texts if value.strip("*").lower() in text.lower()]
+            like = [text for text in texts if asked in text.lower()]
             if value not in texts and (found := like[0] if like else nearest(value, texts)):
                 return f"did you mean {key}={found}?"
     return ""
