@@ -20,7 +20,7 @@ from index_pictures import folder, picture, unit
 from secondsight import Embedder, explain, index
 from secondsight.cli.main import app
 from secondsight.errors import ConfigError
-from secondsight.index import answer
+from secondsight.index import answer, segments
 from secondsight.index.store import Change, Record
 
 DIM = 16
@@ -180,7 +180,10 @@ def test_parts_can_be_kept_later_in_another_number_or_no_more(model, tmp_path):
         made.keep_parts(65)
 
 
-def test_damaged_parts_are_found_taken_out_and_made_again(model, tmp_path):
+@pytest.mark.parametrize("block", [2, 1024])
+def test_damaged_parts_are_found_taken_out_and_made_again(model, tmp_path, monkeypatch, block):
+    """With blocks of two the last picture keeps one of its three parts: it, too, is made again, as a whole."""
+    monkeypatch.setattr(segments, "BLOCK", block)
     made = index.create(tmp_path / "p.index", model, folder(tmp_path / "photos", each=3), parts=4)
     file = next((made.parts.store.folder / "segments").iterdir())
     content = bytearray(file.read_bytes())
@@ -190,7 +193,7 @@ def test_damaged_parts_are_found_taken_out_and_made_again(model, tmp_path):
     assert any("parts:" in problem and "checksum" in problem for problem in made.check().problems)
     assert "secondsight update" in made.check(repair=True).mended[0]
     made = index.open(made.path)
-    assert made.info()["parts"]["pictures without parts"] == 6
+    assert made.info()["parts"]["pictures without parts"] == (1 if block == 2 else 6)
     assert len(made.search(made.vectors()[0], 6).row(0)) == 6, "wholes are found meanwhile"
     made.update()
     assert set(stored_parts(made).values()) == {3}
