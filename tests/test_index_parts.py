@@ -180,10 +180,22 @@ def test_parts_can_be_kept_later_in_another_number_or_no_more(model, tmp_path):
         made.keep_parts(65)
 
 
-@pytest.mark.parametrize("block", [2, 1024])
-def test_damaged_parts_are_found_taken_out_and_made_again(model, tmp_path, monkeypatch, block):
-    """With blocks of two the last picture keeps one of its three parts: it, too, is made again, as a whole."""
-    monkeypatch.setattr(segments, "BLOCK", block)
+def test_a_picture_that_loses_some_of_its_parts_loses_all_so_that_they_are_made_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(segments, "BLOCK", 4)
+    made, _, _ = filled(tmp_path / "p.index", 20)
+    file = next((made.parts.store.folder / "segments").iterdir())
+    content = bytearray(file.read_bytes())
+    content[-(20 * EACH - 30) * 4 * DIM] ^= 1  # in part 30; its block, 28 to 31, has parts of pictures 9 and 10
+    file.write_bytes(content)
+    made = index.open(made.path)
+    assert made.check(repair=True).sound
+    made = index.open(made.path)
+    assert made.info()["parts"]["pictures without parts"] == 2
+    assert made.info()["parts"]["vectors of parts"] == 18 * EACH
+    assert made.check().problems == []
+
+
+def test_damaged_parts_are_found_taken_out_and_made_again(model, tmp_path):
     made = index.create(tmp_path / "p.index", model, folder(tmp_path / "photos", each=3), parts=4)
     file = next((made.parts.store.folder / "segments").iterdir())
     content = bytearray(file.read_bytes())
@@ -193,7 +205,7 @@ def test_damaged_parts_are_found_taken_out_and_made_again(model, tmp_path, monke
     assert any("parts:" in problem and "checksum" in problem for problem in made.check().problems)
     assert "secondsight update" in made.check(repair=True).mended[0]
     made = index.open(made.path)
-    assert made.info()["parts"]["pictures without parts"] == (1 if block == 2 else 6)
+    assert made.info()["parts"]["pictures without parts"] == 6
     assert len(made.search(made.vectors()[0], 6).row(0)) == 6, "wholes are found meanwhile"
     made.update()
     assert set(stored_parts(made).values()) == {3}
