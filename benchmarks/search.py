@@ -139,8 +139,10 @@ def building(made: Index, row: Row) -> None:
     cells = faiss.extract_index_ivf(bare).nlist
     bare.train(x[np.random.default_rng(0).permutation(len(x))[: 40 * cells]])
     bare.add(x)
-    faiss.write_index(bare, str(_bare(made)))
+    written = made.path.with_name("bare.faiss")
+    faiss.write_index(bare, str(written))
     theirs = time.process_time() - start
+    written.unlink()
     row(
         f"building and writing {facts['factory']}, processor time",
         f"{theirs:.1f} s",
@@ -153,7 +155,7 @@ def building(made: Index, row: Row) -> None:
 def asking(made: Index, row: Row) -> None:
     """The same structure in bare faiss: cells of bytes, and float16 numbers in memory that score candidates."""
     queries, x, facts = clustered(64, 7), made.vectors(), made.store.fact("engine")
-    bare = faiss.read_index(str(_bare(made)))
+    bare = faiss.read_index(str(_structure(made)))
     precise = faiss.IndexScalarQuantizer(DIM, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
     precise.train(x[:1])
     precise.add(x)
@@ -194,7 +196,7 @@ def asking(made: Index, row: Row) -> None:
 
 
 def opening(made: Index, row: Row) -> None:
-    structure = (made.path / made.store.fact("engine")["folder"] / "structure.faiss").stat().st_size
+    structure = _structure(made).stat().st_size
     opened = in_fresh_process(__file__, "--open", str(made.path))
     row(
         "opening, until the first answer",
@@ -240,8 +242,8 @@ def updating(files: int, row: Row) -> None:
     row("bytes a picture in the catalogue", "", f"{catalogue:.0f}", "")
 
 
-def _bare(made: Index) -> Path:
-    return made.path.with_name("bare.faiss")
+def _structure(made: Index) -> Path:
+    return made.path / made.store.fact("engine")["folder"] / "structure.faiss"
 
 
 def unchanged(place: Path, files: int) -> tuple[float, float]:

@@ -218,6 +218,17 @@ def test_the_engine_follows_when_much_is_added(tmp_path, monkeypatch):
     assert made.info()["engine"]["added since, compared one by one"] == 0
 
 
+def test_little_memory_is_kept_to_in_a_small_collection_too(tmp_path):
+    made = index.create(tmp_path / "m.index", dim=DIM)
+    made.wish(memory=25_000)
+    made.add_vectors(clustered(500, 1))
+    engines.maintain(made.store)
+    engine = made.info()["engine"]
+    assert engine["structure"] != "exact"
+    assert engine["bytes a vector"] <= 50
+    assert "500 × 32 numbers take 32 kB" in engine["reason"]
+
+
 def test_the_choice_follows_from_size_and_memory_and_says_why():
     assert choose(10_000, 512).name == "exact"
     million = choose(1_000_000, 512, memory=4_000_000_000)

@@ -20,7 +20,7 @@ from index_pictures import folder, picture, unit
 from secondsight import Embedder, explain, index
 from secondsight.cli.main import app
 from secondsight.errors import ConfigError
-from secondsight.index import answer
+from secondsight.index import answer, segments
 from secondsight.index.store import Change, Record
 
 DIM = 16
@@ -178,6 +178,21 @@ def test_parts_can_be_kept_later_in_another_number_or_no_more(model, tmp_path):
     assert not list((made.path / "parts").iterdir())
     with pytest.raises(ConfigError, match="1 to 64 vectors"):
         made.keep_parts(65)
+
+
+def test_a_picture_that_loses_some_of_its_parts_loses_all_so_that_they_are_made_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(segments, "BLOCK", 4)
+    made, _, _ = filled(tmp_path / "p.index", 20)
+    file = next((made.parts.store.folder / "segments").iterdir())
+    content = bytearray(file.read_bytes())
+    content[-(20 * EACH - 30) * 4 * DIM] ^= 1  # in part 30; its block, 28 to 31, has parts of pictures 9 and 10
+    file.write_bytes(content)
+    made = index.open(made.path)
+    assert made.check(repair=True).sound
+    made = index.open(made.path)
+    assert made.info()["parts"]["pictures without parts"] == 2
+    assert made.info()["parts"]["vectors of parts"] == 18 * EACH
+    assert made.check().problems == []
 
 
 def test_damaged_parts_are_found_taken_out_and_made_again(model, tmp_path):

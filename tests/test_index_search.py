@@ -104,7 +104,10 @@ def test_fewer_than_k_hits_say_why(table, birds):
     hits = made.search(vectors[0], 50, where={"label": "class 3"})
     assert (hits.ids[0] >= 0).sum() == 43 == sum(i % 7 == 3 for i in range(300))
     assert hits.why == ("43 of 300 items pass the filter",)
-    assert "no item passes" in made.search(vectors[0], 5, where={"label": "heron"}).why[0]
+    assert made.search(vectors[0], 5, where={"label": "heron"}).why == ("no item passes the filter label=heron",)
+    missed = {"label": "Class 3", "year": (1990, None)}
+    words = "no item passes the filter label=Class 3, year>=1990; did you mean label=class 3?"
+    assert made.search(vectors[0], 5, where=missed).why == (words,)
     assert birds.search(0, 100).why == ("the index has 15 items, 1 of them the examples themselves",)
 
 
@@ -240,6 +243,30 @@ def test_stored_numbers_are_widened_to_the_last_bit(monkeypatch):
     assert (widened(every.copy()).view(np.uint32) == expected).all()
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert (widened(every.copy()).view(np.uint32) == expected).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_vectors_of_many_segments_are_fetched_in_the_order_asked_for(tmp_path, dtype):
+    made = index.create(tmp_path / "s.index", dim=DIM, dtype=dtype)
+    vectors = unit(np.random.default_rng(5).standard_normal((90, DIM)))
+    for part in (vectors[:50], vectors[50:80], vectors[80:89], vectors[89:]):
+        made.add_vectors(part)
+    with made.store.reading() as (_, snapshot):
+        assert len(snapshot.segments) == 4
+        wanted = np.random.default_rng(6).integers(0, 90, (7, 40))
+        assert np.array_equal(snapshot.stored(wanted), vectors.astype(dtype).astype(np.float32)[wanted])
+        assert snapshot.stored(wanted[:, :0]).shape == (7, 0, DIM)
+
+
+def test_neighbours_see_a_commit_of_this_process_and_of_another(tmp_path):
+    made, other = index.create(tmp_path / "n.index", dim=8), index.open(tmp_path / "n.index")
+    query = np.ones((1, 8), np.float32)
+    for writer in (made, other, made):
+        before = made.searcher.neighbours(query, 100)[1]
+        writer.add_vectors(np.eye(8))
+        assert made.searcher.neighbours(query, 100)[1].shape[1] == before.shape[1] + 8
+    other.remove([3])
+    assert 3 not in made.searcher.neighbours(query, 100)[1]
 
 
 def test_a_search_waits_for_a_thread_that_is_loading_torch():

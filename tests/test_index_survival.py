@@ -170,6 +170,7 @@ def test_a_reader_beside_a_writer_sees_one_generation_or_the_next(tmp_path):
         hits = made.search(np.ones(8), 1000)
         found = hits.ids[hits.ids >= 0]
         assert len(found) % 25 == 0
+        assert np.isfinite(made.searcher.neighbours(np.ones((1, 8), np.float32), 1000)[0]).sum() % 25 == 0
         assert all(label is not None for label in hits.labels[hits.ids >= 0])
         seen.add(len(found))
     assert writer.returncode == 0
@@ -210,6 +211,52 @@ def test_check_finds_a_single_flipped_bit_and_repair_keeps_the_rest(tmp_path):
     again = index.open(made.path)
     assert again.check().problems == []
     assert again.ids().tolist() == kept.tolist()
+
+
+def test_repair_gives_up_the_block_that_is_damaged_and_no_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(segments, "BLOCK", 10)
+    made = index.create(tmp_path / "b.index", dim=8)
+    vectors = np.random.default_rng(0).standard_normal((95, 8))
+    made.add_vectors(vectors)
+    made.remove([3, 41, 44])
+    file = next((made.path / segments.FOLDER).iterdir())
+    content = bytearray(file.read_bytes())
+    content[-(95 - 47) * 16] ^= 0x10  # in the vector of item 47
+    file.write_bytes(content)
+    again = index.open(made.path)
+    with pytest.raises(DataError, match="secondsight check"):
+        again.search(vectors[0])
+    assert "10 of its 95 vectors" in again.check().problems[0]
+    assert again.check(repair=True).sound
+    again = index.open(made.path)
+    assert again.check().problems == []
+    assert again.ids().tolist() == [i for i in range(95) if i not in (3, *range(40, 50))]
+    assert len(again) == 84
+    assert again.search(vectors[7], 1).ids[0, 0] == 7
+    assert again.check().vectors == 85
+
+
+def test_check_reads_files_that_are_too_large_to_be_read_whenever_they_are_opened(tmp_path, monkeypatch):
+    monkeypatch.setattr(segments, "CHECKED", 100)
+    made = index.create(tmp_path / "l.index", dim=8)
+    made.add_vectors(np.eye(8))
+    damaged(made)
+    again = index.open(made.path)
+    assert len(again) == 8
+    assert "8 of its 8 vectors" in again.check().problems[0]
+
+
+@pytest.mark.parametrize("kind", ["", "xxh3"])
+def test_segments_of_older_indexes_are_one_block(tmp_path, kind):
+    made = index.create(tmp_path / "o.index", dim=8)
+    made.add_vectors(np.eye(8))
+    file = next((made.path / segments.FOLDER).iterdir())
+    old = f"{kind}{':' if kind else ''}{segments.HASHES[kind](file.read_bytes()).hexdigest()}"
+    with made.store.catalogue.writing() as database:
+        database.execute("UPDATE segments SET checksum = ?", (old,))
+    assert index.open(made.path).check().problems == []
+    damaged(made)
+    assert "8 of its 8 vectors" in index.open(made.path).check().problems[0]
 
 
 @pytest.mark.parametrize("change", ["label = 'egret'", "path = 'b/0.png'", "width = 49", "size = NULL", "c0 = 4"])

@@ -54,6 +54,18 @@ def test_update_does_what_happened_on_disk_and_nothing_else(made, photos):
         assert made.search(photos / name, 1).ids[0, 0] == number
 
 
+def test_nothing_is_loaded_for_an_update_that_finds_nothing_to_embed(made, photos):
+    again, chosen = index.open(made.path), []
+    again.choose = lambda: chosen.append("a runtime")
+    (photos / "a/0.png").rename(photos / "b/moved.png")
+    assert again.update().moved == 1
+    assert chosen == []
+    assert again._model is None
+    picture(photos / "c/new.png", 778)
+    assert again.update().added == 1
+    assert chosen == ["a runtime"]
+
+
 def test_files_that_swap_their_names(made, photos):
     (photos / "a/0.png").rename(photos / "x")
     (photos / "a/1.png").rename(photos / "a/0.png")

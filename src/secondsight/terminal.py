@@ -69,6 +69,12 @@ def console(*, stderr: bool = False, **options: Any) -> Console:
     return _Console(stderr=stderr, **options)
 
 
+def table_console() -> Console:
+    """For tables of names and paths: in a file or a pipe, which have no width of their own, they get room."""
+    found = console(highlight=False)
+    return found if found.is_terminal else console(highlight=False, width=200)
+
+
 def warn(message: str) -> None:
     """A line on standard error that is not to be overlooked."""
     console(stderr=True, highlight=False).print(f"[bold yellow]{marked(message)}[/]", soft_wrap=True)

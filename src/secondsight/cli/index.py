@@ -89,11 +89,11 @@ def index(
             raise ConfigError(
                 f"{target} exists already and keeps its model; choose another place with -o, or leave out --model"
             )
-        console.print(f"{marked(target)} is there already: bringing it up to date with its own model")
+        console.print(f"{marked(target)} is there already: bringing it up to date with its own model", soft_wrap=True)
         found = room.open(target, device=device)
     else:
         chosen, words = _model(data, model, backbone, weights, size, fit_images, device)
-        console.print(f"model: {marked(words)}")
+        console.print(f"model: {marked(words)}", soft_wrap=True)
         found = room.create(target, chosen, dtype=dtype, device=device, origin=words)
     if parts is not None:
         found.keep_parts(parts)
@@ -147,11 +147,12 @@ def report(console: Console, growth: Growth, index: Index) -> None:
 
     kept = index.parts
     numbers = f"{index.dim} numbers" if kept is None else f"up to {kept.count} × {index.dim} numbers (whole and parts)"
-    console.print(f"{marked(index.path)}: {growth.text()}; {len(index):,} pictures, {numbers} each")
+    console.print(f"{marked(index.path)}: {growth.text()}; {len(index):,} pictures, {numbers} each", soft_wrap=True)
     for file, cause in list(growth.failures.items())[:5]:
         console.print(f"  set aside: {named(file)}: {marked(cause)}", style="yellow", soft_wrap=True)
     if len(growth.failures) > 5:
-        console.print(f"  … and {len(growth.failures) - 5:,} more", style="yellow")
+        rest = f"… and {len(growth.failures) - 5:,} more: secondsight info {marked(index.path)}"
+        console.print(f"  {rest}", style="yellow", soft_wrap=True)
     seen = len(index) + len(growth.failures)
     if len(growth.failures) > MANY * seen:
         warn(

@@ -9,8 +9,9 @@ import typer
 from rich.table import Table
 
 from secondsight.errors import DataError
-from secondsight.terminal import console as terminal
-from secondsight.terminal import marked, print_json
+from secondsight.terminal import marked, print_json, table_console
+
+SHOWN = 20  # files that were set aside
 
 
 def info(
@@ -29,10 +30,13 @@ def info(
     table = Table(show_header=False, box=None)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
+    if len(aside := facts.get("why set aside", {})) > SHOWN:
+        more = {f"and {len(aside) - SHOWN:,} more": "--json lists all of them"}
+        facts["why set aside"] = dict(list(aside.items())[:SHOWN]) | more
     for key, value in facts.items():
         if value not in (None, [], {}, ""):
             table.add_row(key, marked(_words(value)))
-    terminal(highlight=False).print(table)
+    table_console().print(table)
 
 
 def _facts(path: Path) -> dict[str, Any]:
@@ -68,7 +72,12 @@ def _model(folder: Path) -> dict[str, Any]:
 
 def _words(value: Any) -> str:
     if isinstance(value, dict):
-        return "\n".join(f"{key}: {_words(one)}" for key, one in value.items() if one not in (None, "", []))
+        lines = [f"{_one_line(key)}: {_words(one)}" for key, one in value.items() if one not in (None, "", [])]
+        return "\n".join(line.replace("\n", ", ") for line in lines)
     if isinstance(value, list):
         return "\n".join(_words(one).replace("\n", ", ") for one in value)
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _one_line(name: str) -> str:
+    return name.replace("\n", "�")

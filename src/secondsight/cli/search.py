@@ -14,7 +14,7 @@ from secondsight.cli.help_page import Verb
 from secondsight.cli.runtime import OPTION_HELP, use
 from secondsight.errors import ConfigError
 from secondsight.terminal import console as terminal
-from secondsight.terminal import marked, named, print_json
+from secondsight.terminal import marked, named, print_json, table_console
 
 if TYPE_CHECKING:
     from secondsight.index import Hits, Index
@@ -156,9 +156,7 @@ def _picture(index: Index, query: Any) -> Any:
 
 
 def _print(names: list[str], hits: Hits) -> None:
-    console = terminal(highlight=False)
-    if not console.is_terminal:
-        console = terminal(highlight=False, width=200)
+    console = table_console()
     for i, name in enumerate(names):
         table = Table(header_style="bold", box=None)
         labelled, calibrated = any(hits.labels[i]), not all(p != p for p in hits.probability[i])

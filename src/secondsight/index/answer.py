@@ -6,7 +6,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +16,7 @@ from secondsight.errors import ConfigError, UnknownName
 from secondsight.index.approximate import load
 from secondsight.index.catalogue import damaged, fact, item_checksum, restored, roots_of
 from secondsight.index.exact import Best, Exact, ordered, rescored, scan
-from secondsight.index.filters import Where, compiled
+from secondsight.index.filters import Where, compiled, meant, words
 from secondsight.index.hits import Hits
 from secondsight.index.milvus import Milvus
 from secondsight.index.parts import Parts
@@ -47,7 +47,7 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class _Known:
+class Known:
     """What a search needs of one generation."""
 
     number: int | None  # of the engine
@@ -55,6 +55,7 @@ class _Known:
     exact: Exact  # of the items that the engine does not know, or of all
     calibration: Calibration | None
     roots: dict[int, str]  # the folders that paths are relative to
+    own: str  # in SQL: what the checksum of an item has to be
     parts: Parts | None  # where several vectors a picture are kept
 
 
@@ -63,7 +64,7 @@ class Searcher:
 
     def __init__(self, store: Store):
         self.store = store
-        self._last: _Known | None = None
+        self._last: Known | None = None
         self._parts: Parts | None = None
         self._lock = threading.Lock()
 
@@ -94,12 +95,13 @@ class Searcher:
             if rerank not in (None, "alpha-qe", "k-reciprocal"):
                 raise UnknownName("re-ranking of a search", rerank, ["alpha-qe", "k-reciprocal"])
             extra = max((len(ids) for ids in out), default=0)
-            parts = self._known(database, snapshot).parts
+            known = self.known(database, snapshot)
+            parts = known.parts
             if parts is not None and rerank is not None:
                 raise ConfigError(f"--rerank {rerank} compares whole pictures, but this index also finds their parts")
 
             def found(queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-                best = self.candidates(database, queries, min(count, k + extra), snapshot, allowed, exact)
+                best = self.candidates(known, queries, min(count, k + extra), allowed, exact)
                 if parts is not None:
                     best = parts.widened(best, queries, min(count, k + extra), database, snapshot, allowed, exact)
                 return self._judged(queries, best, out, snapshot, k, parts, database)
@@ -109,7 +111,9 @@ class Searcher:
             scores, ids = found(queries, k if rerank != "k-reciprocal" else max(k, FIRST))
             if rerank == "k-reciprocal":
                 scores, ids = _reciprocal(queries, scores, ids, snapshot, k)
-            hits = self._hits(database, scores, ids, k, count, out, where, snapshot, named)
+            hits = self._hits(database, scores, ids, k, count, out, where, known, named)
+            if where and not count and (hint := meant(where, database)):
+                hits = replace(hits, why=tuple(f"{why}; {hint}" for why in hits.why))
             return hits if parts is None else parts.located(hits, queries, database, snapshot)
 
     @property
@@ -119,19 +123,18 @@ class Searcher:
 
     def candidates(
         self,
-        database: sqlite3.Connection,
+        known: Known,
         queries: np.ndarray,
         count: int,
-        snapshot: Snapshot,
-        allowed: np.ndarray | None,
-        exact: bool,
+        allowed: np.ndarray | None = None,
+        exact: bool = False,
     ) -> Best:
         """At least the ``count`` best; an engine may give more, to be judged by their exact scores."""
+        snapshot = known.exact.snapshot
         if count == 0:
             return Best.empty(len(queries), 0)
         if allowed is not None and len(allowed) * snapshot.dim <= SCANNED:
             return scan(queries, count, snapshot, allowed)
-        known = self._known(database, snapshot)
         if known.engine is None:
             return known.exact.search(queries, count, allowed)
         if exact:
@@ -140,7 +143,8 @@ class Searcher:
         if known.exact.blocks:
             found = found.beside(known.exact.search(queries, count, allowed))
         # A search through few cells may miss what a filter leaves: then everything that passes is compared.
-        if found.ids.min() < 0 and (short := np.flatnonzero((found.ids >= 0).sum(1) < count)).size:
+        here = found.ids >= 0
+        if not here.all() and (short := np.flatnonzero(here.sum(1) < count)).size:
             positions = np.flatnonzero(snapshot.alive) if allowed is None else allowed
             every = scan(queries[short], count, snapshot, positions)
             found = found.beside(Best.empty(len(queries), every.k))
@@ -154,14 +158,14 @@ class Searcher:
             self._parts = Parts(self.store, kept) if kept else None
         return self._parts
 
-    def _known(self, database: sqlite3.Connection, snapshot: Snapshot) -> _Known:
+    def known(self, database: sqlite3.Connection, snapshot: Snapshot) -> Known:
         """What a generation needs beside its vectors; read once for each."""
         with self._lock:
             if self._last is None or self._last.exact.snapshot is not snapshot:
                 self._last = self._read(database, snapshot)
             return self._last
 
-    def _read(self, database: sqlite3.Connection, snapshot: Snapshot) -> _Known:
+    def _read(self, database: sqlite3.Connection, snapshot: Snapshot) -> Known:
         before, facts = self._last, fact(database, "engine", {})
         if before is not None and before.number == facts.get("number"):
             engine = before.engine
@@ -170,20 +174,31 @@ class Searcher:
         given = fact(database, "calibration")
         roots = roots_of(database)
         exact = Exact(snapshot) if before is None else before.exact
-        return _Known(
+        return Known(
             facts.get("number"),
             engine,
             exact.refreshed(snapshot, 0 if engine is None else engine.last + 1),
             Calibration.from_dict(given) if given else None,
             {number: Root(number, restored(spec) or "", kind, False).base for number, spec, kind, _ in roots},
+            item_checksum(database),
             self.parts(fact(database, "parts") or {}),
         )
 
     def neighbours(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Scores and ids (q, k) of the k best, and nothing else: for whoever asks about every item."""
+        known = self._now()
+        snapshot = known.exact.snapshot
+        best = self.candidates(known, queries, min(k, len(snapshot)))
+        return ordered(rescored(queries, best.ids, snapshot), best.ids, k)
+
+    def _now(self) -> Known:
+        """What the last commit left. Where nothing has changed, asking for its number is all: vectors of a generation
+        stay what they are, so no transaction has to be held while they are searched."""
+        last = self._last
+        if last is not None and last.exact.snapshot.generation == self.store.catalogue.generation():
+            return last
         with self.store.reading() as (database, snapshot):
-            best = self.candidates(database, queries, min(k, len(snapshot)), snapshot, None, False)
-            return self._judged(queries, best, [[] for _ in queries], snapshot, k)
+            return self.known(database, snapshot)
 
     @staticmethod
     def _judged(
@@ -204,24 +219,23 @@ class Searcher:
             scores = np.maximum(scores, parts.best(queries, ids, database, snapshot)[0])
         return ordered(scores, ids, k)
 
-    def _hits(self, database, scores, ids, k, count, out, where, snapshot, named) -> Hits:
+    def _hits(self, database, scores, ids, k, count, out, where, known, named) -> Hits:
         full, cosines = _padded(ids, k, -1), _padded(np.clip(scores, -1, 1).astype(np.float32), k, np.nan)
         here = full >= 0
         cosines[~here] = np.nan
-        known = self._known(database, snapshot)
         table = np.full((*full.shape, 2), None, object)
         if named:
-            rows = _rows(database, full, known.roots)
+            rows = _rows(database, full, known)
             table = np.array([rows[i] for i in full.ravel().tolist()], object).reshape(table.shape)
         meaning = known.calibration
         chance = np.full(full.shape, np.nan, np.float32) if meaning is None else meaning(cosines)
         matches = here if meaning is None else here & (cosines >= meaning.cut)
         why = tuple(
-            _why(n, k, count, len(gone), where, len(snapshot))
+            _why(n, k, count, len(gone), where, len(known.exact.snapshot))
             for n, gone in zip(here.sum(1).tolist(), out, strict=True)
         )
-        words = "" if meaning is None else meaning.meaning
-        return Hits(full, cosines, table[..., 0], table[..., 1], chance, matches, why, words)
+        said = "" if meaning is None else meaning.meaning
+        return Hits(full, cosines, table[..., 0], table[..., 1], chance, matches, why, said)
 
 
 def _opened(facts: dict[str, Any], store: Store) -> Engine | None:
@@ -255,21 +269,20 @@ def _padded(found: np.ndarray, k: int, nothing: float) -> np.ndarray:
     return out
 
 
-def _rows(database: sqlite3.Connection, ids: np.ndarray, roots: dict[int, str]) -> dict[int, tuple]:
+def _rows(database: sqlite3.Connection, ids: np.ndarray, known: Known) -> dict[int, tuple]:
     """Where items are and their labels; −1 is nobody."""
     found: dict[int, tuple] = {-1: (None, None)}
     wanted = list(set(ids.ravel().tolist()))
-    own = item_checksum(database)
     for start in range(0, len(wanted), 500):
         some = wanted[start : start + 500]
         marks = ",".join("?" * len(some))
         for number, root, path, label, sound in database.execute(
-            f"SELECT id, root, path, label, own IS {own} FROM items WHERE id IN ({marks})", some
+            f"SELECT id, root, path, label, own IS {known.own} FROM items WHERE id IN ({marks})", some
         ):
             if not sound:
                 raise damaged(f"item {number} of the index")
             name = restored(path)
-            place = name if root is None or name is None else os.path.join(roots[root], name)
+            place = name if root is None or name is None else os.path.join(known.roots[root], name)
             found[number] = place, restored(label)
     return found
 
@@ -281,6 +294,6 @@ def _why(found: int, k: int, count: int, left_out: int, where: Where | None, tot
     if total == 0:
         return "the index is empty"
     if where and count == 0:
-        return f"no item passes the filter {dict(where)}"
+        return f"no item passes the filter {words(where)}"
     held = f"{count:,} of {total:,} items pass the filter" if where else f"the index has {total:,} items"
     return held + (f", {left_out} of them the examples themselves" if left_out else "")

@@ -90,7 +90,8 @@ class Approximate:
         count = min(count, len(self.ids))
         scores, rows = search_arrays(self.index, np.ascontiguousarray(queries, np.float32), count, parameters)
         ids = self.ids[rows]
-        ids[rows < 0] = -1
+        if (rows[:, -1:] < 0).any():  # where there are fewer, the last places are empty
+            ids[rows < 0] = -1
         if mask is not None:  # whatever faiss does with a selector, only allowed ones come out
             ids[~mask[rows]] = -1
         return Best(count, scores, ids)
@@ -186,7 +187,7 @@ def _tuned(
             "goal": goal,
             "k": k,
             "mean": round(float(reached.mean()), 4),
-            "worst percentile": round(float(np.percentile(reached, 1)), 3),
+            "worst percentile": round(float(np.percentile(reached, 1, method="inverted_cdf")), 3),
             "least": round(float(reached.min()), 3),
             "queries": len(reached),
         },

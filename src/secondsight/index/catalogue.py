@@ -128,6 +128,13 @@ class Catalogue:
         except (sqlite3.Error, UnicodeDecodeError, json.JSONDecodeError) as error:
             raise self._explained(error) from error
 
+    def generation(self) -> int:
+        """The number of the last commit; one statement, which is a transaction of its own."""
+        try:
+            return generation(self._connection())
+        except sqlite3.Error as error:
+            raise self._explained(error) from error
+
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A write transaction, committed and on the disk when the block ends, undone if it fails.
@@ -195,6 +202,11 @@ def fact(database: sqlite3.Connection, key: str, default: Any = None) -> Any:
     if found[1] != checksum(key, found[0]):
         raise damaged(f"the index's fact {key!r}")
     return json.loads(found[0])
+
+
+def generation(database: sqlite3.Connection) -> int:
+    """The number of the commit that ``database`` shows."""
+    return int(database.execute("SELECT value FROM facts WHERE key = 'generation'").fetchone()[0])
 
 
 def set_fact(database: sqlite3.Connection, key: str, value: Any) -> None:

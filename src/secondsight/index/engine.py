@@ -99,12 +99,12 @@ def maintain(store: Store) -> None:
     facts, wanted = store.fact("engine", {}), store.fact("wish", {})
     with store.reading() as (_, snapshot):
         late = int((snapshot.ids > facts.get("last", -1)).sum())
-        small = len(snapshot) * snapshot.dim <= EXACT and wanted.get("structure") in (None, "exact")
+        fits = choose(len(snapshot), snapshot.dim, memory=wanted.get("memory"), wanted=wanted.get("structure"))
     if wanted.get("engine", "faiss") != "faiss":
         if late or facts.get("address") != wanted["engine"]:
             build(store)
         return
-    if small and "folder" not in facts:
+    if fits.name == "exact" and "folder" not in facts:
         return
     if wanted.get("structure") == "exact":
         return

@@ -174,23 +174,26 @@ def rescored(queries: np.ndarray, ids: np.ndarray, snapshot: Snapshot) -> np.nda
 
     The same query gives the same numbers whatever it was asked together with, and whichever engine found them.
     """
-    scores = np.full(ids.shape, -np.inf)
-    precise = queries.astype(np.float64)
-    step = max(1, _RESCORED // max(1, ids.shape[1] * snapshot.dim))
+    if not ids.size or not snapshot.segments:
+        return np.full(ids.shape, -np.inf)
+    positions, here = snapshot.found(ids)
+    scores, precise = np.empty(ids.shape), queries.astype(np.float64)
+    step = max(1, _RESCORED // (ids.shape[1] * snapshot.dim))
     for start in range(0, len(ids), step):
-        rows, columns = np.nonzero(ids[start : start + step] >= 0)
-        rows += start
-        vectors = snapshot.stored(snapshot.positions(ids[rows, columns])).astype(np.float64)
+        some = slice(start, start + step)
+        vectors = snapshot.stored(positions[some]).astype(np.float64)
         # No BLAS: its rounding depends on a row's place, and equal vectors must have equal scores.
-        scores[rows, columns] = np.einsum("md,md->m", vectors, precise[rows])
+        np.einsum("qmd,qd->qm", vectors, precise[some], out=scores[some])
+    if not here.all():
+        scores[~here] = -np.inf
     return scores
 
 
 def ordered(scores: np.ndarray, ids: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """The k best, best first, equal scores in the order of their ids; no candidate (id −1, score −inf) comes last."""
     order = np.lexsort((ids, -scores), axis=1)[:, :k]
-    rows = np.arange(len(ids))[:, None]
-    return scores[rows, order], ids[rows, order]
+    order += ids.shape[1] * np.arange(len(ids))[:, None]
+    return scores.take(order), ids.take(order)
 
 
 def _parts(positions: np.ndarray) -> Iterator[np.ndarray]:

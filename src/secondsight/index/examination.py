@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -36,8 +37,9 @@ class Examination:
 def check(index: Index, *, repair: bool = False) -> Examination:
     """Read every checksum, compare the catalogue with the vectors, load the model; with ``repair`` mend what is wrong.
 
-    Vectors that are damaged cannot be restored from nothing: their items are removed from the catalogue, and the next
-    ``update`` embeds their files again. Engines are thrown away and built again from the vectors.
+    Vectors that are damaged cannot be restored from nothing: with those that share their checksum they are taken out,
+    their items are removed from the catalogue, and the next ``update`` embeds their files again. Engines are thrown
+    away and built again from the vectors.
     """
     found = Examination()
     store = index.store
@@ -50,16 +52,25 @@ def check(index: Index, *, repair: bool = False) -> Examination:
         wrong = database.execute(f"SELECT id FROM items WHERE own IS NOT {item_checksum(database)} ORDER BY id")
         rotten = np.fromiter((r[0] for r in wrong), np.int64)
         dead = np.fromiter((r[0] for r in database.execute("SELECT id FROM dead ORDER BY id")), np.int64)
-    broken, held = [], []
+    broken: dict[Segment, np.ndarray] = {}  # and which of its vectors are intact
+    held = []
     for number, rows, checksum in track(listed, "checking vectors"):
         segment = Segment(number, segments.path(index.path, number), rows, checksum)
         found.segments += 1
         try:
-            held.append(segment.open().ids)
-            found.vectors += rows
+            intact = segment.intact()
         except DataError as error:
-            broken.append(number)
+            broken[segment] = np.zeros(0, bool)
             found.problems.append(str(error))
+            continue
+        held.append(segment.ids[intact])
+        found.vectors += int(intact.sum())
+        if not intact.all():
+            broken[segment] = intact
+            found.problems.append(
+                f"{segment.path}: damaged: {int((~intact).sum()):,} of its {rows:,} vectors, in blocks of "
+                f"{segments.BLOCK:,}, do not fit their checksums"
+            )
     present = np.concatenate([np.zeros(0, np.int64), *held])
     lost = np.setdiff1d(items, present)
     stray = np.setdiff1d(np.setdiff1d(present, items), dead)
@@ -75,7 +86,7 @@ def check(index: Index, *, repair: bool = False) -> Examination:
         found.problems.append(f"{index.path / facts['folder']}: the engine is damaged; searches compare every vector")
     if repair and (broken or len(lost) or len(stray) or len(rotten)):
         gone = np.union1d(lost, rotten)
-        _mend(index, broken, gone, np.union1d(stray, np.setdiff1d(rotten, lost)))
+        _mend(index, broken, gone, np.union1d(stray, np.setdiff1d(rotten, lost)), np.setdiff1d(dead, present))
         found.mended.append(
             f"{len(gone):,} items were removed; get them back from their files with: secondsight update {index.path}"
         )
@@ -94,9 +105,18 @@ def _check_model(index: Index, found: Examination) -> None:
             found.problems.append(str(error))
 
 
-def _mend(index: Index, broken: list[int], lost: np.ndarray, stray: np.ndarray) -> None:
-    with index.store.writer(), index.store.catalogue.writing() as database:
-        database.execute("REINDEX")  # or a row that no longer fits its index could not be deleted
-        database.executemany("DELETE FROM segments WHERE id = ?", [(number,) for number in broken])
-        database.executemany("DELETE FROM items WHERE id = ?", [(int(i),) for i in lost])
-        database.executemany("INSERT OR IGNORE INTO dead VALUES (?)", [(int(i),) for i in stray])
+def _mend(
+    index: Index, broken: Mapping[Segment, np.ndarray], lost: np.ndarray, stray: np.ndarray, buried: np.ndarray
+) -> None:
+    """``buried``: dead ids that are in no segment any more."""
+    with index.store.writer():
+        with index.store.catalogue.writing() as database:
+            database.execute("REINDEX")  # or a row that no longer fits its index could not be deleted
+            beyond = [(segment.id,) for segment, intact in broken.items() if not intact.any()]
+            database.executemany("DELETE FROM segments WHERE id = ?", beyond)
+            database.executemany("DELETE FROM items WHERE id = ?", [(int(i),) for i in lost])
+            database.executemany("INSERT OR IGNORE INTO dead VALUES (?)", [(int(i),) for i in stray])
+            database.executemany("DELETE FROM dead WHERE id = ?", [(int(i),) for i in buried])
+        for segment, intact in broken.items():
+            if intact.any():
+                index.store.rewrite([segment], [intact])

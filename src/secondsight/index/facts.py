@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from secondsight.index import growth
-from secondsight.index.catalogue import fact
+from secondsight.index.catalogue import fact, restored
 from secondsight.index.runtime import made_by
 from secondsight.index.snapshot import Snapshot
 
@@ -20,12 +20,13 @@ def info(index: Index) -> dict[str, Any]:
     """Size, model, bytes a vector, where the pictures came from, and what answers searches."""
     with index.store.reading() as (database, snapshot):
         labelled = database.execute("SELECT COUNT(label), COUNT(DISTINCT label) FROM items").fetchone()
-        failures = database.execute("SELECT COUNT(*) FROM failures").fetchone()[0]
+        failures = database.execute("SELECT root, path, cause FROM failures ORDER BY root, path").fetchall()
         dtype, model = fact(database, "dtype"), fact(database, "model", {})
         origin = fact(database, "origin", "")
         engine = fact(database, "engine", {})
         meaning = fact(database, "calibration") or {}
         columns = [row[0] for row in database.execute("SELECT name FROM columns")]
+    roots = {root.id: root for root in growth.roots(index.store)}
     width = 2 if dtype == "float16" else 4
     return {
         "kind": "index",
@@ -38,8 +39,9 @@ def info(index: Index) -> dict[str, Any]:
         "removed, not yet compacted": len(snapshot.dead),
         "labels": {"items": labelled[0], "classes": labelled[1]},
         "columns": columns,
-        "roots": [{"path": root.spec, "kind": root.kind} for root in growth.roots(index.store)],
-        "files set aside": failures,
+        "roots": [{"path": root.spec, "kind": root.kind} for root in roots.values()],
+        "files set aside": len(failures),
+        "why set aside": {roots[number].file(restored(name) or ""): cause for number, name, cause in failures},
         "model": {**model, "how it was made": origin} if origin else model,
         "runtime": made_by(index),
         "engine": engine_facts(engine, snapshot),

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from secondsight.errors import ConfigError, UnknownName
+from secondsight.errors import ConfigError, UnknownName, nearest
 from secondsight.index.catalogue import stored
 
 Where = Mapping[str, Any]
@@ -113,6 +113,40 @@ def _plain(key: str, value: Any) -> Any:
     if isinstance(value, (str, int, float, bytes)):
         return stored(value) if isinstance(value, str) else value
     raise ConfigError(f"where {key!r}: compares with text or numbers, not with {type(value).__name__} {value!r}")
+
+
+def words(where: Where) -> str:
+    """A filter as it is written on the command line.
+
+    >>> words({"label": ["heron", "egret"], "year": (2010, None), "by": Not("ann")})
+    'label=heron or label=egret, year>=2010, by!=ann'
+    """
+    return ", ".join(_words(key, value) for key, value in where.items())
+
+
+def _words(key: str, value: Any) -> str:
+    if isinstance(value, Not):
+        return _words(key, value.value).replace("=", "!=", 1)
+    if isinstance(value, All):
+        return ", ".join(_words(key, one) for one in value.conditions)
+    if isinstance(value, tuple):
+        return ", ".join(f"{key}{sign}{end}" for sign, end in zip((">=", "<="), value, strict=False) if end is not None)
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return " or ".join(_words(key, one) for one in value)
+    return f"{key}={'' if value is None else value}"
+
+
+def meant(where: Where, database: sqlite3.Connection) -> str:
+    """What was perhaps meant by a text that no item has; "" where nothing is like it."""
+    fields = {**BUILT_IN, **dict(database.execute("SELECT name, field FROM columns"))}
+    for key, value in where.items():
+        if key != "path" and isinstance(value, str) and (asked := value.strip("*").lower()):
+            there = [row[0] for row in database.execute(f"SELECT DISTINCT {fields[key]} FROM items LIMIT 10000")]
+            texts = [text for text in there if isinstance(text, str)]
+            like = [text for text in texts if asked in text.lower()]
+            if value not in texts and (found := like[0] if like else nearest(value, texts)):
+                return f"did you mean {key}={found}?"
+    return ""
 
 
 _WORDS = re.compile(r"\s*([^<>=!]+?)\s*(!=|>=|<=|=|>|<)(.*)", re.DOTALL)

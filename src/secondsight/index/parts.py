@@ -69,14 +69,14 @@ class Parts:
         ``database``, ``snapshot`` and ``allowed`` (positions) are the index's own.
         """
         with self.store.reading() as (inside, parts):
-            owners = self.owners(database, snapshot, inside, parts)
+            owners, known = self.owners(database, snapshot, inside, parts), self.searcher.known(inside, parts)
             ids = None if allowed is None else snapshot.ids[allowed]
             passing = owners.passing(ids)
             total = len(parts) if passing is None else len(passing)
             k, count = min(k, len(owners.items) if ids is None else len(ids)), 2 * k
             while True:
                 count = min(count, total)
-                best = self.searcher.candidates(inside, queries, count, parts, passing, exact)
+                best = self.searcher.candidates(known, queries, count, passing, exact)
                 rows = [owners.content[parts.positions(row[row >= 0])] for row in best.ids]
                 found = [np.concatenate([np.zeros(0, np.int64), *map(owners.holders, np.unique(r))]) for r in rows]
                 if ids is not None:
@@ -171,7 +171,13 @@ class Parts:
         """``found`` together with what an examination of the parts finds."""
         from secondsight.index.collection import Index
 
+        before = self._counts()
         here = Index(self.store.folder).check(repair=repair)
+        if here.mended:  # a picture that keeps some of its parts would pass for one that has all
+            torn = {digest for digest, count in self._counts().items() if count != before[digest]}
+            with self.store.catalogue.reading() as database:
+                rows = database.execute("SELECT id, hash FROM items").fetchall()
+            self.store.commit(Change(removed=[number for number, digest in rows if digest in torn]))
         found.segments, found.vectors = found.segments + here.segments, found.vectors + here.vectors
         found.problems += [f"parts: {problem}" for problem in here.problems]
         if here.mended:
@@ -179,6 +185,11 @@ class Parts:
                 f"damaged parts were removed; make them again with: secondsight update {self.owner.folder}"
             )
         return found
+
+    def _counts(self) -> dict[bytes, int]:
+        """How many parts each content has."""
+        with self.store.catalogue.reading() as database:
+            return dict(database.execute("SELECT hash, COUNT(*) FROM items GROUP BY hash").fetchall())
 
     def info(self) -> dict[str, Any]:
         """For ``facts.info``."""

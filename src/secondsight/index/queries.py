@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +107,12 @@ def _decoded(picture: Any) -> Any:
 
 
 def encoder(index: Index) -> Encoder:
-    """What ``growth`` embeds files with."""
+    """What ``growth`` embeds files with. Nothing is loaded before there is a file to embed."""
+    chosen = cache(lambda: _encoder(index))
+    return lambda paths: chosen()(paths)
+
+
+def _encoder(index: Index) -> Encoder:
     runtime.ready(index)
     if index.parts is not None:
         if index.exported is not None or index.run is not None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from xxhash import xxh3_128
+from xxhash import xxh3_64, xxh3_128
 
 from secondsight import files
 from secondsight.errors import DataError
@@ -24,15 +24,19 @@ from secondsight.errors import DataError
 FOLDER = "segments"
 DTYPES = {"float16": np.dtype("<f2"), "float32": np.dtype("<f4")}
 
+BLOCK = 1024
+"""Vectors that share a checksum: what a damaged byte costs."""
+
+BLOCKS = "blocks"
 HASHES: dict[str, Callable[..., Any]] = {"": partial(hashlib.blake2b, digest_size=16), "xxh3": xxh3_128}
-"""What a checksum is made by: the word before its colon. Those without a word are of the first indexes."""
+"""What the checksum of a whole file was made by in older indexes: the word before its colon. Now it is ``BLOCKS``, and
+16 digits for each block follow."""
 
 CHECKED = 2_000_000_000
 """Bytes of a segment up to which it is compared with its checksum whenever it is opened."""
 
 _MAGIC = b"ssightV1"
 _HEADER = len(_MAGIC) + 3 * 8
-_PIECE = 1 << 22
 _ONE_SIGN = np.uint32(0x8FFFE000).view(np.int32)  # sign, five bits of exponent, ten of fraction
 _BIAS = np.float32(2.0 ** (127 - 15))  # exponents of float32 count from −127, those of float16 from −15
 
@@ -85,33 +89,46 @@ class Segment:
         of more than ``CHECKED`` bytes are left to ``check``: opening must not take minutes.
         """
         self._shape  # noqa: B018
-        if len(self._memory) > CHECKED:
-            return self
-        kind, colon, _ = self.checksum.rpartition(":")
-        if kind not in HASHES or self.checksum != f"{kind}{colon}{HASHES[kind](self._memory).hexdigest()}":
+        if len(self._memory) <= CHECKED and not self.intact().all():
             raise DataError(
                 f"{self.path}: its checksum is not the one it was written with; run: secondsight check "
                 f"{_index(self)} --repair"
             )
         return self
 
+    def intact(self) -> np.ndarray:
+        """(rows,) bool: which ids and vectors are what was written. Every byte is read."""
+        rows, _, _ = self._shape
+        kind, _, sums = self.checksum.rpartition(":")
+        if kind != BLOCKS:
+            return np.full(rows, kind in HASHES and HASHES[kind](self._memory).hexdigest() == sums)
+        right = []
+        for start in range(0, rows, BLOCK):
+            digest = xxh3_64(self.ids[start : start + BLOCK].data)
+            digest.update(self.vectors[start : start + BLOCK].data)
+            right.append(digest.hexdigest() == sums[len(right) * 16 : (len(right) + 1) * 16])
+        return np.repeat(right, BLOCK)[:rows]
+
 
 def write(path: Path, ids: np.ndarray, parts: Sequence[np.ndarray]) -> str:
     """Write a segment of the vectors of ``parts``, one after the other; gives its checksum. On disk when it returns."""
     rows, dim, dtype = sum(map(len, parts)), parts[0].shape[1], parts[0].dtype.newbyteorder("<")
     header = _MAGIC + np.array([rows, dim, dtype.itemsize], "<u8").tobytes()
-    digest = HASHES["xxh3"]()
+    ids = ids.astype("<i8")
+    digests = [xxh3_64(ids[start : start + BLOCK].data) for start in range(0, rows, BLOCK)]
     try:
         with files.replacing(path) as temporary, temporary.open("wb") as handle:
-            for piece in (header, ids.astype("<i8").tobytes(), *_pieces(parts, dtype)):
-                digest.update(piece)
+            handle.write(header)
+            handle.write(ids.tobytes())
+            for block, piece in _pieces(parts, dtype):
+                digests[block].update(piece)
                 handle.write(piece)
     except OSError as error:
         raise DataError(
             f"{path}: {error.strerror or error}; nothing of this step was kept, the index is as it was: make room, or "
             "choose a folder that may be written to, and run the command again"
         ) from error
-    return f"xxh3:{digest.hexdigest()}"
+    return f"{BLOCKS}:{''.join(digest.hexdigest() for digest in digests)}"
 
 
 def widened(vectors: np.ndarray) -> np.ndarray:
@@ -143,11 +160,15 @@ def products(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     return (torch.from_numpy(vectors).float() @ torch.from_numpy(queries).T).numpy().T
 
 
-def _pieces(parts: Sequence[np.ndarray], dtype: np.dtype):
+def _pieces(parts: Sequence[np.ndarray], dtype: np.dtype) -> Iterator[tuple[int, memoryview]]:
+    """The vectors of all parts in turn, none across the end of a block, and the number of their block."""
+    row = 0
     for part in parts:
-        step = max(1, _PIECE // max(1, part.shape[1] * dtype.itemsize))
-        for start in range(0, len(part), step):
-            yield np.ascontiguousarray(part[start : start + step], dtype).tobytes()
+        stop = 0
+        while (start := stop) < len(part):
+            stop = min(len(part), start + BLOCK - row % BLOCK)
+            yield row // BLOCK, np.ascontiguousarray(part[start:stop], dtype).data
+            row += stop - start
 
 
 def path(folder: Path, number: int) -> Path:

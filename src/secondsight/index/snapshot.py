@@ -8,12 +8,11 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from secondsight.index import segments
-from secondsight.index.catalogue import fact
+from secondsight.index.catalogue import fact, generation
 from secondsight.index.segments import Segment
-
-_FEW = 64  # vectors that are sooner fetched one by one than sorted by their segment
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,17 +27,17 @@ class Snapshot:
     @classmethod
     def read(cls, database: sqlite3.Connection, folder: Path, before: Snapshot | None = None) -> Snapshot:
         """The generation that ``database`` shows; files that ``before`` holds open are not opened again."""
-        generation = int(database.execute("SELECT value FROM facts WHERE key = 'generation'").fetchone()[0])
-        if before is not None and before.generation == generation:
+        number = generation(database)
+        if before is not None and before.generation == number:
             return before
         held = {} if before is None else {(s.id, s.checksum): s for s in before.segments}
         listed = database.execute("SELECT id, rows, checksum FROM segments ORDER BY first").fetchall()
         found = tuple(
-            held.get((number, checksum)) or Segment(number, segments.path(folder, number), rows, checksum).open()
-            for number, rows, checksum in listed
+            held.get((name, checksum)) or Segment(name, segments.path(folder, name), rows, checksum).open()
+            for name, rows, checksum in listed
         )
         dead = np.fromiter((row[0] for row in database.execute("SELECT id FROM dead ORDER BY id")), np.int64)
-        return cls(generation, fact(database, "dim"), found, dead)
+        return cls(number, fact(database, "dim"), found, dead)
 
     @cached_property
     def offsets(self) -> np.ndarray:
@@ -65,42 +64,58 @@ class Snapshot:
         ids = np.asarray(ids, np.int64)
         if not len(self.ids):
             return np.zeros(0, np.int64)
-        found, known = self._found(ids)
+        found, known = self.found(ids)
         return found if known.all() else found[known]
 
-    def _found(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Positions (of others, where an id is in no segment), and which of them are those of the ``ids``."""
-        last, first = len(self.ids) - 1, self.ids[0]
-        if self.ids[last] - first == last:  # no id is missing in between: nothing to look for
-            found = ids - first
-            return found, (found >= 0) & (found <= last)
+    def found(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Positions (of others, where an id is in no segment), and which of them are those of the ``ids``.
+
+        There must be segments; ``ids`` may have any shape.
+        """
+        last = len(self.ids) - 1
+        if self._unbroken:  # nothing to look for
+            found = ids - self.ids[0]
+            known = found.view(np.uint64) <= last  # those before the first are very large
+            return (found if known.all() else np.where(known, found, 0)), known
         found = np.minimum(self.ids.searchsorted(ids), last)
         return found, self.ids[found] == ids
+
+    @cached_property
+    def _unbroken(self) -> bool:
+        """Whether no id is missing in between."""
+        return int(self.ids[-1] - self.ids[0]) == len(self.ids) - 1
 
     def living(self, ids: np.ndarray) -> np.ndarray:
         """(m,) bool: which of the ``ids`` are here and not removed."""
         if not len(self.ids):
             return np.zeros(len(ids), bool)
-        found, known = self._found(ids)
+        found, known = self.found(ids)
         known[known] = self.alive[found[known]]
         return known
 
     def stored(self, positions: np.ndarray) -> np.ndarray:
-        """(m, dim) float32 at ``positions``, in that order, as they are stored: float16 is off by up to 0.05 %."""
+        """(…, dim) float32 at ``positions`` (…), in that order, as stored: float16 is off by up to 0.05 %."""
         positions = np.asarray(positions, np.int64)
-        if len(self.segments) == 1:
-            return segments.widened(self.segments[0].vectors.take(positions, 0))
+        if not self.segments:
+            return np.zeros((*positions.shape, self.dim), np.float32)
+        numbers, starts = self._numbers
         which = self.offsets.searchsorted(positions, side="right") - 1
-        rows = positions - self.offsets[which]
-        out = np.empty((len(positions), self.dim), self.segments[0].vectors.dtype if self.segments else np.float32)
-        if len(positions) <= _FEW:
-            for to, number, row in zip(out, which.tolist(), rows.tolist(), strict=True):
-                to[:] = self.segments[number].vectors[row]
-            return segments.widened(out)
-        for number in set(which.tolist()):
-            chosen = np.flatnonzero(which == number)
-            out[chosen] = self.segments[number].vectors.take(rows[chosen], 0)
-        return segments.widened(out)
+        return segments.widened(numbers[starts[which] + self.dim * positions])
+
+    @cached_property
+    def _numbers(self) -> tuple[np.ndarray, np.ndarray]:
+        """All vectors in one array, so that one step fetches those of many segments: the memory from the first number
+        of the segment that is mapped lowest, cut into vectors that start at every number. Most of them lie between
+        files and are never touched. The vector at position p of segment s starts at ``starts``[s] + dim · p.
+        """
+        held = [segment.vectors for segment in self.segments]
+        width = held[0].itemsize
+        addresses = np.array([vectors.ctypes.data for vectors in held])
+        lowest, highest = held[int(addresses.argmin())], int(addresses.argmax())
+        starts = (addresses - addresses.min()) // width
+        count = int(starts[highest]) + (len(held[highest]) - 1) * self.dim + 1
+        numbers = as_strided(lowest, (count, self.dim), (width, width), writeable=False)
+        return numbers, starts - self.dim * self.offsets[:-1]
 
     def vectors(self, positions: np.ndarray) -> np.ndarray:
         """(m, dim) float32 of unit length at ``positions``, in that order."""

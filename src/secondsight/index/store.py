@@ -162,7 +162,10 @@ class Store:
             self._merge(snapshot, chosen)
 
     def _merge(self, snapshot: Snapshot, chosen: Sequence[Segment]) -> None:
-        keep = [~np.isin(s.ids, snapshot.dead, assume_unique=True) for s in chosen]
+        self.rewrite(chosen, [~np.isin(s.ids, snapshot.dead, assume_unique=True) for s in chosen])
+
+    def rewrite(self, chosen: Sequence[Segment], keep: Sequence[np.ndarray]) -> None:
+        """One segment in place of the ``chosen``, of the rows to ``keep``: (rows,) bool each. For the writer."""
         ids = np.concatenate([s.ids[k] for s, k in zip(chosen, keep, strict=True)])
         gone = np.concatenate([s.ids[~k] for s, k in zip(chosen, keep, strict=True)])
         with self.catalogue.reading() as database:

@@ -82,10 +82,10 @@ def choose(n: int, dim: int, *, memory: int | None = None, wanted: str | None = 
         if wanted == name:
             return Structure(name, kind.factory(n, dim, dim // 16), size, kind.candidates, "asked for")
         if wanted is None and name != "hnsw" and n * size <= budget:
-            reason = (
-                f"comparing all of {n:,} × {dim} numbers takes too long; {kind.loss}, {_bytes(n * size)} in all, fits "
-                f"into {said}"
+            why = f"all of {n:,} × {dim} numbers " + (
+                "take too long to compare" if n * dim > EXACT else f"take {_bytes(2 * n * dim)}"
             )
+            reason = f"{why}; {kind.loss}, {_bytes(n * size)} in all, fits into {said}"
             return Structure(name, kind.factory(n, dim, dim // 16), size, kind.candidates, reason)
     code = max(4, int(budget / max(n, 1)) - _EXTRA)
     kind = KINDS["ivf-pq"]
