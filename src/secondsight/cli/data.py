@@ -12,6 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from secondsight.cli.help_page import VerbGroup
 from secondsight.cli.verb import verb
 from secondsight.errors import ConfigError
 from secondsight.terminal import console, marked, print_json
@@ -21,7 +22,14 @@ if TYPE_CHECKING:
     from secondsight.data.statistics import Spread, Stats
     from secondsight.data.verification import Verification
 
-app = typer.Typer(no_args_is_help=True, help="List, download, check and describe datasets; manage the feature cache.")
+app = typer.Typer(
+    cls=VerbGroup,
+    no_args_is_help=True,
+    short_help="List, download, check and describe datasets; manage the feature cache.",
+    help="""[bold cyan]secondsight data stats ./photos[/]
+
+List, download, check and describe datasets; manage the feature cache.""",
+)
 
 AS_JSON = typer.Option(False, "--json", help="Print JSON instead of a table.")
 SPEC = typer.Argument(

@@ -89,8 +89,8 @@ def index(
             raise ConfigError(
                 f"{target} exists already and keeps its model; choose another place with -o, or leave out --model"
             )
-        console.print(f"{marked(target)} is there already: bringing it up to date with its own model")
         found = room.open(target, device=device)
+        console.print(f"{marked(target)} is there already: {marked(_intent(found, data))} with its own model")
     else:
         chosen, words = _model(data, model, backbone, weights, size, fit_images, device)
         console.print(f"model: {marked(words)}")
@@ -107,6 +107,17 @@ def index(
             raise DataError(f"{spec}: none of its {len(grown.failures):,} pictures can be read; {file}: {cause}")
         report(console, grown, found)
     say_engine(console, found)
+
+
+def _intent(found: Index, data: list[str]) -> str:
+    """Said before it happens: a folder that was meant for an index of its own is about to join another's."""
+    from secondsight.index import growth, scan
+
+    held = {root.spec for root in growth.roots(found.store)}
+    new = [spec for spec in data if scan.absolute(spec)[0] not in held]
+    return (
+        f"adding {' and '.join(new)} to the {len(found):,} pictures that it holds," if new else "bringing it up to date"
+    )
 
 
 def _model(

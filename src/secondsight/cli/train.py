@@ -13,7 +13,7 @@ from secondsight import shipped, terminal
 from secondsight.cli.options import missing as missing_word
 from secondsight.cli.options import place_among_processes
 from secondsight.cli.trouble import report
-from secondsight.errors import SecondsightError
+from secondsight.errors import ConfigError, SecondsightError
 from secondsight.progress import duration
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _recipe(
     given = {"data.path": data, "model.pooling": pooling, "model.backbone": backbone, "loss.name": loss}
     words = [recipe_file.word(key, value) for key, value in given.items() if value is not None]
     if name is None and data is None:
-        raise typer.BadParameter("give a recipe, or --data with a folder of images")
+        raise ConfigError("give a folder of pictures, secondsight train --data ./photos, or the name of a recipe")
     file = Path(name) / "config.toml" if name is not None and _is_run(name) else shipped.find(name or DEFAULT)
     wanted = recipe_file.read(file, [*words, *_options_to_drop(recipe_file.read(file), pooling, loss), *override])
     if name is not None and _is_run(name):
