@@ -49,7 +49,8 @@ def demo(
     console = terminal.console(highlight=False)
     began = time.monotonic()
     _make_room(out)
-    subject = steps.emoji(out, epochs=epochs) if data is None else steps.folder(data, out, epochs=epochs)
+    changed = [] if epochs is None else [f"train.epochs={epochs}"]
+    subject = steps.emoji(out, settings=changed) if data is None else steps.folder(data, out, settings=changed)
     _step(console, "Pictures", subject.words)
     reports: dict[str, Report] = {}
     collections = {"no labels, no training": _without_labels(console, subject, out, reports)}

@@ -19,10 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 from secondsight import terminal
 
 NAMES = 26
-"""Letters of the first column; what is longer has its words on the next line."""
-
-VERBS = 10
-"""The same of the page that lists the verbs."""
+"""Letters of the first column at the most; what is longer has its words on the next line."""
 
 WIDEST = 120
 """Columns at the most: longer lines are hard to read."""
@@ -69,8 +66,7 @@ def contents(group: TyperGroup, ctx: Any) -> RenderableType:
         panels.setdefault(title, []).append((name, Text.from_markup(command.get_short_help_str(300))))
     parts: list[RenderableType] = [Text(f"Usage: {ctx.command_path} VERB [OPTIONS]")]
     parts += [Group("", Text.from_markup(part)) for part in paragraphs(group.help or "")]
-    for title, rows in panels.items():
-        parts += ["", Text(title, "bold"), *_rows(rows, names=VERBS)]
+    parts += _tables(panels)
     parts += ["", Text(f"{ctx.command_path} VERB --help tells more, and begins with a line to copy.", "dim")]
     return Group(*parts)
 
@@ -81,11 +77,11 @@ def page(command: TyperCommand, ctx: Any) -> RenderableType:
     asked = [names(param) if param.required else f"[{names(param)}]" for param in arguments]
     parts: list[RenderableType] = [Text(" ".join(["Usage:", ctx.command_path, *asked, "[OPTIONS]"]))]
     parts += [Group("", Text.from_markup(part)) for part in paragraphs(command.help or "")]
-    for title, kind in (("Arguments", "argument"), ("Options", "option")):
-        rows = [(names(param), words(param)) for param in params if param.param_type_name == kind]
-        if rows:
-            parts += ["", Text(title, "bold"), *_rows(rows)]
-    return Group(*parts)
+    tables = {
+        title: [(names(param), words(param)) for param in params if param.param_type_name == kind]
+        for title, kind in (("Arguments", "argument"), ("Options", "option"))
+    }
+    return Group(*parts, *_tables(tables))
 
 
 def paragraphs(text: str) -> list[str]:
@@ -124,14 +120,19 @@ def _is_flag(param: Any) -> bool:
     return getattr(param, "is_flag", False)
 
 
-def _rows(rows: Iterable[tuple[str, Text]], *, names: int = NAMES) -> Iterable[RenderableType]:
-    for name, text in rows:
-        if len(name) > names:
-            yield Padding(Text(name, "cyan"), (0, 0, 0, 2))
-            yield Padding(text, (0, 0, 0, names + 4))
-        else:
-            table = Table.grid(padding=(0, 2, 0, 0))
-            table.add_column(width=names)
-            table.add_column(ratio=1)
-            table.add_row(Text(name, "cyan"), text)
-            yield Padding(table, (0, 0, 0, 2))
+def _tables(tables: dict[str, list[tuple[str, Text]]]) -> Iterable[RenderableType]:
+    """Under each title its rows; the words of all begin in one column."""
+    first = max(len(name) for rows in tables.values() for name, _ in rows if len(name) <= NAMES)
+    for title, rows in tables.items():
+        if rows:
+            yield from ("", Text(title, "bold"))
+        for name, text in rows:
+            if len(name) > first:
+                yield Padding(Text(name, "cyan"), (0, 0, 0, 2))
+                yield Padding(text, (0, 0, 0, first + 4))
+            else:
+                table = Table.grid(padding=(0, 2, 0, 0))
+                table.add_column(width=first)
+                table.add_column(ratio=1)
+                table.add_row(Text(name, "cyan"), text)
+                yield Padding(table, (0, 0, 0, 2))

@@ -80,6 +80,7 @@ Search your pictures by picture, see exactly why two of them match, and train th
 )
 VERBS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
     "Your pictures": {
+        "demo": (demo.demo, "secondsight demo"),
         "index": (index.index, "secondsight index ./photos"),
         "search": (search.search, "secondsight search photos.index query.jpg --sheet hits.png"),
         "serve": (serve.serve, "secondsight serve photos.index --open"),
@@ -88,7 +89,6 @@ VERBS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
         "update": (update.update, "secondsight update photos.index"),
         "info": (info.info, "secondsight info photos.index"),
         "check": (check.check, "secondsight check photos.index"),
-        "demo": (demo.demo, "secondsight demo"),
     },
     "Train and evaluate": {
         "train": (train.train, "secondsight train --data ./photos"),

@@ -40,13 +40,12 @@ def train(
         False, "--dry-run", help="Build everything, run two steps, and estimate time and memory."
     ),
 ) -> None:
-    """Train an embedding.
+    """Train a model on your own classes: a folder with one subfolder per class is enough.
 
-    [bold]secondsight train --data ./photos[/] needs no recipe: a folder with one subfolder per class is enough.
-    Some classes are held out to choose the best model, which is kept in [bold]RUN/best[/]. Recipes with
-    validation.share = 0 (those for CUB) learn from all classes, and RUN/best is the model after the last epoch.
-    Without a recipe and without --pooling, a quick test on some training classes decides between JCF, averaging
-    and GeM.
+    [bold]secondsight train --data ./photos[/] needs no recipe. Some classes are held out to choose the best model,
+    which is kept in [bold]RUN/best[/]. Without --pooling, a quick test on some training classes decides between JCF,
+    averaging and GeM. Recipes with validation.share = 0 (those for CUB) learn from all classes, and RUN/best is the
+    model after the last epoch.
 
     Several processes: [bold]torchrun --nproc-per-node 2 -m secondsight train …[/]
     """
