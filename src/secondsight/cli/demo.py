@@ -60,6 +60,9 @@ def demo(
     if reports:
         console.print()
         console.print(_table(reports))
+        console.print(
+            "[dim]R@1: how often the nearest other picture is of the same class, in %. No class here was trained on.[/]"
+        )
     else:
         console.print("\nNo labels, so nothing to train on: one subfolder per class, six classes or more, would do.")
     console.print()

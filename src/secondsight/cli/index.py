@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,9 @@ def index(
             raise DataError(f"{spec}: none of its {len(grown.failures):,} pictures can be read; {file}: {cause}")
         report(console, grown, found)
     say_engine(console, found)
+    place = marked(shlex.quote(str(target)))
+    console.print(f"search it:  [bold cyan]secondsight search {place} QUERY.jpg[/]", soft_wrap=True)
+    console.print(f"on a page:  [bold cyan]secondsight serve {place} --open[/]", soft_wrap=True)
 
 
 def _intent(found: Index, data: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,8 +72,10 @@ def train(
         console.print(f"best {chosen.validation.metric} on the held-out classes: [bold]{100 * result.best:.1f}[/]")
     best, report_path = terminal.marked(result.directory / "best"), terminal.marked(result.directory / page)
     console.print(f"model: {best}   report: {report_path}", soft_wrap=True)
-    if result.best is None:
-        console.print(f"evaluate it on other classes: secondsight evaluate {best} DATA", soft_wrap=True)
+    on = "DATA" if result.best is None else chosen.data.path
+    what = "evaluate it on other classes" if result.best is None else "evaluate it on the classes held out"
+    command = terminal.marked(shlex.join(["secondsight", "evaluate", str(result.directory), on]))
+    console.print(f"{what}: [bold cyan]{command}[/]", soft_wrap=True)
 
 
 def _recipe(
