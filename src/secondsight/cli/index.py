@@ -101,16 +101,24 @@ def index(
     use(found, runtime, images=_count(data) if runtime == "auto" else None)
     if any(value is not None for value in wish.values()):
         found.wish(**wish)
-    for spec in data:
-        grown = found.add(spec, labelled=labels)
-        if grown.failures and not len(found):
-            file, cause = next(iter(grown.failures.items()))
-            raise DataError(f"{spec}: none of its {len(grown.failures):,} pictures can be read; {file}: {cause}")
-        report(console, grown, found)
+    try:
+        for spec in data:
+            _add(console, found, spec, labels)
+    except KeyboardInterrupt:
+        console.print(f"stopped at {len(found):,} pictures; the same command continues")
+        raise
     say_engine(console, found)
     place = marked(shlex.quote(str(target)))
     console.print(f"search it:  [bold cyan]secondsight search {place} QUERY.jpg[/]", soft_wrap=True)
     console.print(f"on a page:  [bold cyan]secondsight serve {place} --open[/]", soft_wrap=True)
+
+
+def _add(console: Console, found: Index, spec: str, labelled: bool | None) -> None:
+    grown = found.add(spec, labelled=labelled)
+    if grown.failures and not len(found):
+        file, cause = next(iter(grown.failures.items()))
+        raise DataError(f"{spec}: none of its {len(grown.failures):,} pictures can be read; {file}: {cause}")
+    report(console, grown, found)
 
 
 def _intent(found: Index, data: list[str]) -> str:
