@@ -68,7 +68,7 @@ wheel: $(TOOLS) ## dist/: a wheel, tried in a fresh environment without this rep
 	rm -rf build/fresh && $(PYTHON) -m venv build/fresh
 	build/fresh/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	build/fresh/bin/pip install --quiet --disable-pip-version-check -c constraints.txt pyright "$$(ls dist/*.whl)[demo,serve]"
-	cd build && fresh/bin/python -I ../tests/outside/public_names.py && fresh/bin/pyright --project ../tests/outside
+	cd build && fresh/bin/python -I ../tests/outside/public_names.py && fresh/bin/pyright --pythonpath fresh/bin/python --project ../tests/outside
 	cd build && fresh/bin/secondsight demo --out fresh/demo
 
 format: $(TOOLS) ## Format and mend what the linter can
