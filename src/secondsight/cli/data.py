@@ -214,11 +214,13 @@ def _show_stats(s: Stats) -> None:
 def _range(spread: Spread | None) -> str:
     if spread is None:
         return "–"
+    if spread.min == spread.max:
+        return f"{spread.min:,.0f} each"
     return " … ".join(f"{value:,.0f}" for value in (spread.min, spread.median, spread.max)) + " (min … median … max)"
 
 
 def _show_histogram(out: Console, s: Stats) -> None:
-    if not s.histogram:
+    if len(s.histogram) < 2:  # one bar says no more than the table
         return
     most = max(count for _, _, count in s.histogram)
     table = Table("images", "classes", "", title="Images per class", title_justify="left", box=None)
