@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from secondsight import terminal
+from secondsight.cli.verb import command
 from secondsight.errors import ConfigError
 from secondsight.progress import duration
 
@@ -72,9 +73,8 @@ def demo(
     for name, words in made:
         console.print(f"  [bold]{terminal.marked(out / name)}[/]  {words}", soft_wrap=True)
     paths = [collection.path for collection in collections.values()]
-    command = f"secondsight serve {' '.join(str(path) for path in paths)} --open"
     console.print(f"\nSee it on a page ({duration(time.monotonic() - began)} so far):")
-    console.print(f"  [bold cyan]{terminal.marked(command)}[/]", soft_wrap=True)
+    console.print(f"  [bold cyan]{terminal.marked(command('serve', *paths, '--open'))}[/]", soft_wrap=True)
     if serve:
         from secondsight.cli.serve import serve as page
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from rich.console import Console
 
 from secondsight.cli import options
 from secondsight.cli.runtime import OPTION_HELP, check_runtime, use
+from secondsight.cli.verb import command
 from secondsight.errors import ConfigError, DataError
 from secondsight.terminal import console as terminal
 from secondsight.terminal import marked, named, warn
@@ -108,9 +108,8 @@ def index(
         console.print(f"stopped at {len(found):,} pictures; the same command continues")
         raise
     say_engine(console, found)
-    place = marked(shlex.quote(str(target)))
-    console.print(f"search it:  [bold cyan]secondsight search {place} QUERY.jpg[/]", soft_wrap=True)
-    console.print(f"on a page:  [bold cyan]secondsight serve {place} --open[/]", soft_wrap=True)
+    console.print(f"search it:  [bold cyan]{marked(command('search', target, 'QUERY.jpg'))}[/]", soft_wrap=True)
+    console.print(f"on a page:  [bold cyan]{marked(command('serve', target, '--open'))}[/]", soft_wrap=True)
 
 
 def _add(console: Console, found: Index, spec: str, labelled: bool | None) -> None:

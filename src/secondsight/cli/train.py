@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from secondsight import shipped, terminal
 from secondsight.cli.options import missing as missing_word
 from secondsight.cli.options import place_among_processes
 from secondsight.cli.trouble import report
+from secondsight.cli.verb import command
 from secondsight.errors import ConfigError, SecondsightError
 from secondsight.progress import duration
 
@@ -65,7 +65,7 @@ def train(
     console = terminal.console(stderr=True, highlight=False)
     if not result.complete:
         console.print(f"interrupted and saved after step {result.step}. Continue with:")
-        console.print(f"  secondsight train {terminal.marked(result.directory)} --resume", soft_wrap=True)
+        console.print(f"  {terminal.marked(command('train', result.directory, '--resume'))}", soft_wrap=True)
         raise typer.Exit(130)
     page = "report.json" if result.best is None else "report.html"
     if result.best is not None:
@@ -74,8 +74,7 @@ def train(
     console.print(f"model: {best}   report: {report_path}", soft_wrap=True)
     on = "DATA" if result.best is None else chosen.data.path
     what = "evaluate it on other classes" if result.best is None else "evaluate it on the classes held out"
-    command = terminal.marked(shlex.join(["secondsight", "evaluate", str(result.directory), on]))
-    console.print(f"{what}: [bold cyan]{command}[/]", soft_wrap=True)
+    console.print(f"{what}: [bold cyan]{terminal.marked(command('evaluate', result.directory, on))}[/]", soft_wrap=True)
 
 
 def _recipe(
