@@ -25,7 +25,7 @@ class ModelAnswers:
 
 
 def side_by_side(queries: Sequence[str], models: Sequence[ModelAnswers], path: Path) -> None:
-    """Queries on the left, then each model's answers: a green tick where it is the same class, a red cross elsewhere."""
+    """Queries on the left, then each model's answers: a green tick where it is the same class, else a red cross."""
     k = max(len(row) for model in models for row in model.found)
     width = 2 * EDGE + CELL + len(models) * (3 * GAP + k * (CELL + GAP)) - GAP
     sheet = Image.new("RGB", (width, 2 * EDGE + HEAD + len(queries) * (CELL + GAP) - GAP), PAPER)
