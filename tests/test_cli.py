@@ -59,3 +59,15 @@ def test_python_dash_m_is_the_same_program():
         [sys.executable, "-m", "secondsight", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("secondsight ")
+
+
+def test_a_command_to_copy_works_without_an_activated_environment(monkeypatch):
+    from secondsight.cli.verb import command
+
+    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/secondsight")
+    assert command("search", "my photos.index") == "secondsight search 'my photos.index'"
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr(sys, "argv", [".venv/bin/secondsight", "demo"])
+    assert command("serve") == ".venv/bin/secondsight serve"
+    monkeypatch.setattr(sys, "argv", ["src/secondsight/__main__.py", "demo"])
+    assert command("serve").endswith("-m secondsight serve")

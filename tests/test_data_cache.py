@@ -383,7 +383,7 @@ def test_the_size_is_said_before_anything_is_written(images, tmp_path):
     cache = FeatureCache(tmp_path / "cache", say=said.append)
     cache.features(images, compute, transform=Resize(8), key=KEY)
     assert len(said) == 1
-    assert said[0].startswith("caching 20 × 3 activations in half precision: 120 bytes in ")
+    assert said[0].startswith("what the frozen stages make of 20 images is kept for the next time: 120 bytes in ")
 
 
 # ---------------------------------------------------------------- housekeeping

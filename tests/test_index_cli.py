@@ -77,6 +77,16 @@ def test_index_again_goes_on_where_it_was(place):
     assert "already" in run("index", place / "photos", "-o", place / "p.index")
 
 
+def test_ctrl_c_says_that_the_same_command_continues(place, monkeypatch):
+    from secondsight.index import Index
+
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Index, "add", stopped)
+    assert "the same command continues" in run("index", place / "photos", "-o", place / "p.index", code=130)
+
+
 def test_duplicates_and_dismissals(place):
     copy = place / "photos/a/copy.png"
     copy.write_bytes((place / "photos/a/0.png").read_bytes())

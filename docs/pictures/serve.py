@@ -31,7 +31,7 @@ def collection(folder: Path) -> tuple[Path, str]:
     """An index of emoji that may be shown and that nothing was learned from, with names as labels; and the query."""
     drawn_by_all = folder / "all"
     drawn_by_all.mkdir(parents=True, exist_ok=True)
-    recipe = demo.emoji(drawn_by_all, count=300, epochs=2).recipe
+    recipe = demo.emoji(drawn_by_all, count=300, settings=["train.epochs=2"]).recipe
     assert recipe is not None
     recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"size": 256})})
     model = load(train(recipe, folder / "run").directory / "best")

@@ -16,7 +16,7 @@ def check(
         False, "--repair", help="Remove what is damaged, so that update embeds it again; rebuild what can be rebuilt."
     ),
 ) -> None:
-    """Read every checksum of an index and compare its catalogue with its vectors.
+    """Check that an index is whole: every checksum, and its catalogue against its vectors.
 
     [bold]secondsight check photos.index[/] exits with 0 if all is well, with 1 if something is damaged.
     [bold]secondsight check photos.index --repair[/] removes what is damaged and keeps the rest.

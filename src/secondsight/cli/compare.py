@@ -23,6 +23,7 @@ def compare(
 ) -> None:
     """Print runs side by side: what differs between their recipes, and the best figures on the held-out classes."""
     from secondsight import files
+    from secondsight.data.readers.listing import require_path
     from secondsight.train.run_summary import differing_keys, metrics_of, summarise
     from secondsight.train.run_summary import plot as draw
 
@@ -30,9 +31,9 @@ def compare(
         if plot.suffix.lower() not in (".png", ".svg", ".pdf"):
             raise ConfigError(f"--plot {plot}: curves are drawn as a picture; name it .png, .svg or .pdf")
         files.check_writable(plot, directory=False)
-    found = [summarise(run) for run in runs if len(runs) == 1 or (run / "config.toml").is_file()]
+    found = [summarise(run) for run in map(require_path, runs) if len(runs) == 1 or (run / "config.toml").is_file()]
     if not found:
-        raise typer.BadParameter("none of these is a run directory, which has a config.toml")
+        raise ConfigError("none of these is the directory of a run; name some, such as runs/*")
     keys, metrics = differing_keys(found), metrics_of(found)
     rows = [_row(run, keys, metrics) for run in found]
     if as_json:

@@ -12,6 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from secondsight.cli.help_page import VerbGroup
 from secondsight.cli.verb import verb
 from secondsight.errors import ConfigError
 from secondsight.terminal import console, marked, print_json
@@ -21,7 +22,14 @@ if TYPE_CHECKING:
     from secondsight.data.statistics import Spread, Stats
     from secondsight.data.verification import Verification
 
-app = typer.Typer(no_args_is_help=True, help="List, download, check and describe datasets; manage the feature cache.")
+app = typer.Typer(
+    cls=VerbGroup,
+    no_args_is_help=True,
+    short_help="List, download, check and describe datasets; manage the feature cache.",
+    help="""[bold cyan]secondsight data stats ./photos[/]
+
+List, download, check and describe datasets; manage the feature cache.""",
+)
 
 AS_JSON = typer.Option(False, "--json", help="Print JSON instead of a table.")
 SPEC = typer.Argument(
@@ -206,11 +214,13 @@ def _show_stats(s: Stats) -> None:
 def _range(spread: Spread | None) -> str:
     if spread is None:
         return "–"
+    if spread.min == spread.max:
+        return f"{spread.min:,.0f} each"
     return " … ".join(f"{value:,.0f}" for value in (spread.min, spread.median, spread.max)) + " (min … median … max)"
 
 
 def _show_histogram(out: Console, s: Stats) -> None:
-    if not s.histogram:
+    if len(s.histogram) < 2:  # one bar says no more than the table
         return
     most = max(count for _, _, count in s.histogram)
     table = Table("images", "classes", "", title="Images per class", title_justify="left", box=None)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from secondsight import terminal
+from secondsight.cli.verb import command
 from secondsight.errors import ConfigError
 from secondsight.progress import duration
 
@@ -49,7 +50,8 @@ def demo(
     console = terminal.console(highlight=False)
     began = time.monotonic()
     _make_room(out)
-    subject = steps.emoji(out, epochs=epochs) if data is None else steps.folder(data, out, epochs=epochs)
+    changed = [] if epochs is None else [f"train.epochs={epochs}"]
+    subject = steps.emoji(out, settings=changed) if data is None else steps.folder(data, out, settings=changed)
     _step(console, "Pictures", subject.words)
     reports: dict[str, Report] = {}
     collections = {"no labels, no training": _without_labels(console, subject, out, reports)}
@@ -59,6 +61,9 @@ def demo(
     if reports:
         console.print()
         console.print(_table(reports))
+        console.print(
+            "[dim]R@1: how often the nearest other picture is of the same class, in %. No class here was trained on.[/]"
+        )
     else:
         console.print("\nNo labels, so nothing to train on: one subfolder per class, six classes or more, would do.")
     console.print()
@@ -68,9 +73,8 @@ def demo(
     for name, words in made:
         console.print(f"  [bold]{terminal.marked(out / name)}[/]  {words}", soft_wrap=True)
     paths = [collection.path for collection in collections.values()]
-    command = f"secondsight serve {' '.join(str(path) for path in paths)} --open"
     console.print(f"\nSee it on a page ({duration(time.monotonic() - began)} so far):")
-    console.print(f"  [bold cyan]{terminal.marked(command)}[/]", soft_wrap=True)
+    console.print(f"  [bold cyan]{terminal.marked(command('serve', *paths, '--open'))}[/]", soft_wrap=True)
     if serve:
         from secondsight.cli.serve import serve as page
 

@@ -63,7 +63,7 @@ def evaluate(
     ),
     as_json: bool = typer.Option(False, "--json", help="Print report.json instead of the table."),
 ) -> None:
-    """Evaluate an embedding by retrieval: does each image find others of its class?
+    """Evaluate a model: does each image find others of its class?
 
     [bold]secondsight evaluate runs/photos ./photos[/] embeds the images, prints Recall@K, MAP@R, R-precision and MRR
     with their intervals, and writes report.json and report.html (a page with curves, classes and pictures). Classes

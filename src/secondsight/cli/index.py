@@ -10,6 +10,7 @@ from rich.console import Console
 
 from secondsight.cli import options
 from secondsight.cli.runtime import OPTION_HELP, check_runtime, use
+from secondsight.cli.verb import command
 from secondsight.errors import ConfigError, DataError
 from secondsight.terminal import console as terminal
 from secondsight.terminal import marked, named, warn
@@ -89,8 +90,10 @@ def index(
             raise ConfigError(
                 f"{target} exists already and keeps its model; choose another place with -o, or leave out --model"
             )
-        console.print(f"{marked(target)} is there already: bringing it up to date with its own model", soft_wrap=True)
         found = room.open(target, device=device)
+        console.print(
+            f"{marked(target)} is there already: {marked(_intent(found, data))} with its own model", soft_wrap=True
+        )
     else:
         chosen, words = _model(data, model, backbone, weights, size, fit_images, device)
         console.print(f"model: {marked(words)}", soft_wrap=True)
@@ -100,13 +103,34 @@ def index(
     use(found, runtime, images=_count(data) if runtime == "auto" else None)
     if any(value is not None for value in wish.values()):
         found.wish(**wish)
-    for spec in data:
-        grown = found.add(spec, labelled=labels)
-        if grown.failures and not len(found):
-            file, cause = next(iter(grown.failures.items()))
-            raise DataError(f"{spec}: none of its {len(grown.failures):,} pictures can be read; {file}: {cause}")
-        report(console, grown, found)
+    try:
+        for spec in data:
+            _add(console, found, spec, labels)
+    except KeyboardInterrupt:
+        console.print(f"stopped at {len(found):,} pictures; the same command continues")
+        raise
     say_engine(console, found)
+    console.print(f"search it:  [bold cyan]{marked(command('search', target, 'QUERY.jpg'))}[/]", soft_wrap=True)
+    console.print(f"on a page:  [bold cyan]{marked(command('serve', target, '--open'))}[/]", soft_wrap=True)
+
+
+def _add(console: Console, found: Index, spec: str, labelled: bool | None) -> None:
+    grown = found.add(spec, labelled=labelled)
+    if grown.failures and not len(found):
+        file, cause = next(iter(grown.failures.items()))
+        raise DataError(f"{spec}: none of its {len(grown.failures):,} pictures can be read; {file}: {cause}")
+    report(console, grown, found)
+
+
+def _intent(found: Index, data: list[str]) -> str:
+    """Said before it happens: a folder that was meant for an index of its own is about to join another's."""
+    from secondsight.index import growth, scan
+
+    held = {root.spec for root in growth.roots(found.store)}
+    new = [spec for spec in data if scan.absolute(spec)[0] not in held]
+    return (
+        f"adding {' and '.join(new)} to the {len(found):,} pictures that it holds," if new else "bringing it up to date"
+    )
 
 
 def _model(

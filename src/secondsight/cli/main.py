@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
 from secondsight.cli import (
     backbones,
@@ -36,7 +35,7 @@ from secondsight.cli import (
     train,
     update,
 )
-from secondsight.cli.help_page import Verb
+from secondsight.cli.help_page import Verb, VerbGroup
 from secondsight.cli.trouble import is_usage, report
 from secondsight.cli.verb import verb
 from secondsight.errors import DataError
@@ -45,7 +44,7 @@ from secondsight.terminal import tolerate_encodings
 from secondsight.version import __version__
 
 
-class Verbs(TyperGroup):
+class Verbs(VerbGroup):
     """All verbs. What click would say in a box of several lines is one line, like every other error, and an EOFError,
     which a file that was cut off gives, is not "Aborted." without a reason.
     """
@@ -73,10 +72,15 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Search your pictures by picture, see exactly why two of them match, and train the model on your own classes.",
+    help="""[bold cyan]secondsight demo[/]
+[bold cyan]secondsight index ./photos[/]
+[bold cyan]secondsight search photos.index query.jpg --sheet hits.png[/]
+
+Search your pictures by picture, see exactly why two of them match, and train the model on your own classes.""",
 )
 VERBS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
     "Your pictures": {
+        "demo": (demo.demo, "secondsight demo"),
         "index": (index.index, "secondsight index ./photos"),
         "search": (search.search, "secondsight search photos.index query.jpg --sheet hits.png"),
         "serve": (serve.serve, "secondsight serve photos.index --open"),
@@ -85,7 +89,6 @@ VERBS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
         "update": (update.update, "secondsight update photos.index"),
         "info": (info.info, "secondsight info photos.index"),
         "check": (check.check, "secondsight check photos.index"),
-        "demo": (demo.demo, "secondsight demo"),
     },
     "Train and evaluate": {
         "train": (train.train, "secondsight train --data ./photos"),

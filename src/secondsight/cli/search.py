@@ -93,12 +93,16 @@ def search(
         from secondsight.explain.explanation import check_target
 
         check_target(why)
-    if bool(queries) == bool(like or unlike):
-        raise ConfigError("give pictures to look for, or examples with --like and --unlike, but not both")
+    if not (queries or like or unlike):
+        raise ConfigError(f"give a picture to look for: secondsight search {path} query.jpg")
+    if queries and (like or unlike):
+        raise ConfigError("pictures to look for, or examples with --like and --unlike: give one of the two")
     if sheet is not None:
         if sheet.suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp"):
             raise ConfigError(f"--sheet {sheet}: a contact sheet is a picture; name it .png, .jpg or .webp")
         files.check_writable(sheet, directory=False)
+    for text in [*(queries or []), *(like or []), *(unlike or [])]:
+        _check_query(text)
     found, condition = room.open(path, device=options.device(device)), parsed(where or [])
     use(found, runtime, model)
     asked: list[Any] = []
@@ -141,6 +145,19 @@ def _searched(index: Index, asked: list, k: int, *, box: str | None, rerank: str
     first = max(k, FIRST) if links else k
     hits = index.search(asked, first, rerank=None if links else rerank, region=region, **rest)
     return by_links(index, asked, hits, k) if links else hits
+
+
+def _check_query(text: str) -> None:
+    """Mistakes are said before anything is loaded."""
+    from secondsight.data.readers.listing import require_path
+
+    if text.isdigit() or os.path.exists(text):
+        return
+    if not Path(text).suffix:
+        raise ConfigError(
+            f"{text!r} is no file; search by a picture, or by the id of an item: it cannot search by text"
+        )
+    require_path(Path(text))
 
 
 def _query(index: Index, text: str) -> Any:

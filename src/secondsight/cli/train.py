@@ -13,7 +13,8 @@ from secondsight import shipped, terminal
 from secondsight.cli.options import missing as missing_word
 from secondsight.cli.options import place_among_processes
 from secondsight.cli.trouble import report
-from secondsight.errors import SecondsightError
+from secondsight.cli.verb import command
+from secondsight.errors import ConfigError, SecondsightError
 from secondsight.progress import duration
 
 if TYPE_CHECKING:
@@ -40,13 +41,12 @@ def train(
         False, "--dry-run", help="Build everything, run two steps, and estimate time and memory."
     ),
 ) -> None:
-    """Train an embedding.
+    """Train a model on your own classes: a folder with one subfolder per class is enough.
 
-    [bold]secondsight train --data ./photos[/] needs no recipe: a folder with one subfolder per class is enough.
-    Some classes are held out to choose the best model, which is kept in [bold]RUN/best[/]. Recipes with
-    validation.share = 0 (those for CUB) learn from all classes, and RUN/best is the model after the last epoch.
-    Without a recipe and without --pooling, a quick test on some training classes decides between JCF, averaging
-    and GeM.
+    [bold]secondsight train --data ./photos[/] needs no recipe. Some classes are held out to choose the best model,
+    which is kept in [bold]RUN/best[/]. Without --pooling, a quick test on some training classes decides between JCF,
+    averaging and GeM. Recipes with validation.share = 0 (those for CUB) learn from all classes, and RUN/best is the
+    model after the last epoch.
 
     Several processes: [bold]torchrun --nproc-per-node 2 -m secondsight train …[/]
     """
@@ -65,15 +65,16 @@ def train(
     console = terminal.console(stderr=True, highlight=False)
     if not result.complete:
         console.print(f"interrupted and saved after step {result.step}. Continue with:")
-        console.print(f"  secondsight train {terminal.marked(result.directory)} --resume", soft_wrap=True)
+        console.print(f"  {terminal.marked(command('train', result.directory, '--resume'))}", soft_wrap=True)
         raise typer.Exit(130)
     page = "report.json" if result.best is None else "report.html"
     if result.best is not None:
         console.print(f"best {chosen.validation.metric} on the held-out classes: [bold]{100 * result.best:.1f}[/]")
     best, report_path = terminal.marked(result.directory / "best"), terminal.marked(result.directory / page)
     console.print(f"model: {best}   report: {report_path}", soft_wrap=True)
-    if result.best is None:
-        console.print(f"evaluate it on other classes: secondsight evaluate {best} DATA", soft_wrap=True)
+    on = "DATA" if result.best is None else chosen.data.path
+    what = "evaluate it on other classes" if result.best is None else "evaluate it on the classes held out"
+    console.print(f"{what}: [bold cyan]{terminal.marked(command('evaluate', result.directory, on))}[/]", soft_wrap=True)
 
 
 def _recipe(
@@ -85,7 +86,7 @@ def _recipe(
     given = {"data.path": data, "model.pooling": pooling, "model.backbone": backbone, "loss.name": loss}
     words = [recipe_file.word(key, value) for key, value in given.items() if value is not None]
     if name is None and data is None:
-        raise typer.BadParameter("give a recipe, or --data with a folder of images")
+        raise ConfigError("give a folder of pictures, secondsight train --data ./photos, or the name of a recipe")
     file = Path(name) / "config.toml" if name is not None and _is_run(name) else shipped.find(name or DEFAULT)
     wanted = recipe_file.read(file, [*words, *_options_to_drop(recipe_file.read(file), pooling, loss), *override])
     if name is not None and _is_run(name):

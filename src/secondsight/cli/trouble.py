@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import platform
+import re
 import sys
 import tempfile
 import traceback
@@ -70,14 +71,23 @@ def _say(message: str) -> int:
 
 
 def _usage(error: Any) -> int:
-    if type(error).__name__ == "NoArgsIsHelpError":  # the help is on the terminal already
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(error.format_message())
         return error.exit_code
     where = error.ctx.command_path if getattr(error, "ctx", None) is not None else "secondsight"
     message = " ".join(error.format_message().split()).rstrip(".")
     value = error.__cause__.errors()[0]["input"] if hasattr(error.__cause__, "errors") else None  # pydantic's, unsaid
     given = "" if value is None else f" (given: {value!r})"
-    _say(f"{message[:1].lower()}{message[1:]}{given}; see: {where} --help")
+    example = _example(error) if type(error).__name__ == "MissingParameter" else None
+    cure = f"as in: {example}" if example else f"see: {where} --help"
+    _say(f"{message[:1].lower()}{message[1:]}{given}; {cure}")
     return error.exit_code
+
+
+def _example(error: Any) -> str | None:
+    """The line to copy that a verb's help begins with."""
+    found = re.match(r"\[bold cyan\](.*)\[/\]", getattr(error.ctx.command, "help", None) or "")
+    return found and found[1]
 
 
 def _sentence(error: OSError) -> str:

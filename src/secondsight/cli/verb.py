@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import os
+import shlex
+import shutil
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import typer
@@ -30,3 +35,16 @@ def verb(
         return function
 
     return add
+
+
+def command(*words: object) -> str:
+    """A command line to copy, that works in the shell that this one was typed in: without an activated environment
+    ``secondsight`` alone would not be found.
+    """
+    if shutil.which("secondsight") is not None:
+        program = ["secondsight"]
+    elif Path(sys.argv[0]).name == "secondsight":
+        program = [sys.argv[0]]
+    else:
+        program = [os.path.relpath(sys.executable), "-m", "secondsight"]
+    return shlex.join([*program, *map(str, words)])

@@ -25,8 +25,9 @@ def pictures() -> Path:
     return Path(found.submodule_search_locations[0]) / "data"
 
 
-def table(path: Path, *, emoji: int = 200, seed: int = 0) -> Path:
+def table(path: Path, *, emoji: int = 200, skip: int = 0, seed: int = 0) -> Path:
     """A table of ``emoji`` emoji that all vendors have drawn, each its own way: path, label, split. Nothing is copied.
+    The first ``skip`` of them are left to other tables.
 
     Some files of the package are copies of another vendor's; finding a copy would be no feat. Emoji of several code
     points are skin tones and flags of the others.
@@ -39,7 +40,7 @@ def table(path: Path, *, emoji: int = 200, seed: int = 0) -> Path:
                 drawn[name].append(picture)
     names = sorted(name for name, by in drawn.items() if len(by) == len(VENDORS))
     random.Random(seed).shuffle(names)
-    chosen = itertools.islice((name for name in names if _all_differ(drawn[name])), emoji)
+    chosen = itertools.islice((name for name in names if _all_differ(drawn[name])), skip, skip + emoji)
     with files.replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle)
         writer.writerow(["path", "label", "split"])

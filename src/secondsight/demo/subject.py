@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +31,8 @@ SETTINGS = (
 )
 """How the emoji depart from the recipe ``photos``: only what comes after the network learns, quickly.
 
-Mirror images stay off: arrows and clocks have a direction.
+Mirror images stay off: arrows and clocks have a direction. ``benchmarks/demo_settings.py`` tries others, on emoji that the
+demo never shows.
 """
 
 LEAST = 8
@@ -64,17 +66,17 @@ class Subject:
         return f"{label} ({folder})" if label != folder else f"{folder}/{name}"
 
 
-def emoji(out: Path, *, count: int = 200, epochs: int | None = None) -> Subject:
-    """Half of ``count`` emoji teach, the other half judge."""
-    path = str(table(out / "emoji.csv", emoji=count))
+def emoji(out: Path, *, count: int = 200, skip: int = 0, settings: Sequence[str] = ()) -> Subject:
+    """Half of ``count`` emoji teach, the other half judge; ``settings`` change the demo's own."""
+    path = str(table(out / f"emoji-{skip}.csv" if skip else out / "emoji.csv", emoji=count, skip=skip))
     images = data.open(path, split="val")
-    recipe = recipe_file.read(shipped.find("photos"), [*_words(path, out), *SETTINGS, *_epochs(epochs)])
+    recipe = recipe_file.read(shipped.find("photos"), [*_words(path, out), *SETTINGS, *settings])
     teach = count - len(images.classes)
     words = f"{len(images.classes)} emoji, each as {len(VENDORS)} vendors draw it; {teach} others will teach"
     return Subject("emoji", images, recipe, words)
 
 
-def folder(path: str, out: Path, *, epochs: int | None = None) -> Subject:
+def folder(path: str, out: Path, *, settings: Sequence[str] = ()) -> Subject:
     """One's own pictures. With labels, those of the classes that training holds out; without, all of them."""
     images = data.open(path)
     name = Path(path.rstrip("/").rpartition(":")[2]).stem or "photos"
@@ -82,7 +84,7 @@ def folder(path: str, out: Path, *, epochs: int | None = None) -> Subject:
         raise DataError(f"{path}: too few pictures for a demo ({len(images)}); it needs {LEAST} or more")
     if images.labels is None or len(images.with_min_images(2).classes) < 6:
         return Subject(name, images, None, f"{len(images):,} pictures of {path}")
-    words = [*_words(path, out), "validation.share=0.4", *_epochs(epochs)]
+    words = [*_words(path, out), "validation.share=0.4", *settings]
     recipe = adapted(recipe_file.read(shipped.find("photos"), words), words, say=lambda _: None)
     sets = open_sets(recipe)
     assert sets.validation is not None
@@ -92,10 +94,6 @@ def folder(path: str, out: Path, *, epochs: int | None = None) -> Subject:
 
 def _words(path: str, out: Path) -> list[str]:
     return [recipe_file.word("data.path", path), recipe_file.word("data.cache_dir", str(out / "cache"))]
-
-
-def _epochs(epochs: int | None) -> list[str]:
-    return [] if epochs is None else [f"train.epochs={epochs}"]
 
 
 def evaluate_collection(collection: Index, subject: Subject, *, title: str) -> Evaluation:

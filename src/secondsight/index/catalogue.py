@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from secondsight.errors import DataError
+from secondsight.errors import DataError, nearest
 
 FORMAT = 2  # 1 had no checksums of rows
 FILE = "index.sqlite"
@@ -79,6 +79,19 @@ def restored(path: str | bytes | None) -> str | None:
     return os.fsdecode(path) if isinstance(path, bytes) else path
 
 
+def _no_index(folder: Path) -> str:
+    """What to say of a path that is no index: most often it is the folder of pictures, or a picture, or misspelt."""
+    try:
+        beside = [path.name for path in folder.parent.iterdir() if (path / FILE).is_file()]
+    except OSError:
+        beside = []
+    if near := nearest(folder.name, beside):
+        return f"{folder}: not an index; did you mean {str(folder.parent / near)!r}?"
+    if folder.is_file():
+        return f"{folder}: a file, and an index is a folder; name the index first, then pictures"
+    return f"{folder}: not an index; make one with: secondsight index FOLDER"
+
+
 class Catalogue:
     """Connections to the catalogue of one index, one a thread; reading never waits for a writer."""
 
@@ -87,7 +100,7 @@ class Catalogue:
         self.file = folder / FILE
         self._own = threading.local()
         if not self.file.is_file():
-            raise DataError(f"{folder}: not an index: it has no {FILE}; make one with: secondsight index FOLDER")
+            raise DataError(_no_index(folder))
         self._check_format()
 
     @staticmethod

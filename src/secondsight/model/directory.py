@@ -7,6 +7,7 @@ is compared with the weight file's header, before any memory is taken; the store
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from secondsight import calibration, files
+from secondsight.data.readers.listing import require_path
 from secondsight.errors import ConfigError, DataError, WeightsError, first_line
 from secondsight.model import origin
 from secondsight.model.config import FORMAT, ModelConfig
@@ -94,6 +96,8 @@ def open_model(name: str | Path, *, weights: str = "default", device: str | torc
             f"{name}: not a model; give a saved model's directory, a run's, or a backbone's name (see: secondsight "
             "backbones)"
         )
+    if os.sep in text and not text.startswith(("hf:", "timm:")):  # the place of a model, and not a backbone's name
+        require_path(path)
     return published(text, weights=weights).to(device)
 
 

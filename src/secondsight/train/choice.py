@@ -52,7 +52,10 @@ class Choice:
 
     def __str__(self) -> str:
         recalls = ", ".join(f"{name} {100 * recall:.1f}" for name, recall in self.recalls.items())
-        verdict = f"{self.name} is taken" if self.name != self.preferred else f"{self.name} is kept"
+        verdict = f"{self.name} is taken"
+        if self.name == self.preferred:
+            best = max(self.recalls.values()) == self.recalls[self.name]
+            verdict = f"{self.name} is kept" + ("" if best else ", because none leads beyond doubt")
         return f"{verdict}: R@1 on held-out training classes, before training, {self.images:,} images: {recalls}"
 
 

@@ -99,7 +99,7 @@ def adapted(recipe: Recipe, overrides: Sequence[str], *, say: Callable[[str], No
     given = {word.partition("=")[0].strip() for word in overrides}
     training = data.open(recipe.data.path, missing=recipe.data.missing)
     training.require_labels()
-    n = len(training_part(training, min_images=recipe.data.min_images).classes)
+    n = len(training_part(training, min_images=recipe.data.min_images).require_pairs().classes)
     if n < 4 and "validation.share" not in given:
         say(f"{n} classes are too few to hold some out: training on all of them, without validation")
         recipe = recipe.model_copy(update={"validation": recipe.validation.model_copy(update={"share": 0.0})})

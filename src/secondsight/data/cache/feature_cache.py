@@ -188,7 +188,8 @@ class FeatureCache:
                 f"{store.path}: {what} need {size(needed)}, and {size(max(0, free))} are free; make room (the cache "
                 f"holds {size(sum(entry.bytes for entry in self.entries()))} in all) or choose another directory for it"
             )
-        self.say(f"caching {what}: {size(needed)} in {store.path} ({size(free)} free)")
+        kept = f"what the frozen stages make of {count:,} images is kept for the next time"
+        self.say(f"{kept}: {size(needed)} in {store.path} ({size(free)} free)")
 
     def entries(self) -> list[Entry]:
         """What the cache holds, the last used first."""

@@ -78,7 +78,8 @@ def resolve(spec: str | Path) -> tuple[Dataset, Path]:
     for dataset in DATASETS.values():
         if dataset.find(path) is not None:
             return dataset, path
-    raise DataError(f"{path}: neither a folder nor a table ({', '.join(sorted(table.READERS))}) of images; give one")
+    kinds = ", ".join(sorted(table.READERS))
+    raise DataError(f"{path}: neither a folder nor a table ({kinds}) of images; give the folder that holds it")
 
 
 def _installed(name: str) -> Path:
