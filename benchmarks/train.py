@@ -24,6 +24,7 @@ from PIL import Image
 from measure import console, in_fresh_process, table, verdict
 from secondsight import backbones, shipped
 from secondsight.memory import keep_freed
+from secondsight.model import Embedder
 from secondsight.train import recipe_file
 from secondsight.train.assembly import RunParts, assemble, make_fabric
 from secondsight.train.display import Display
@@ -88,6 +89,20 @@ def bare_steps(
     return (time.perf_counter() - started) / steps
 
 
+def bare_products(model: Embedder, images: int, locations: int, steps: int) -> float:
+    """Seconds of the matrix products that reduction and projectors cannot do without, forward and backward, alone."""
+    assert model.reduction is not None
+    c, d = model.reduction.in_dim, model.reduction.out_dim
+    shapes = [(images * locations, c, d), (images * locations, d, 2 * JCF["width"])]
+    operands = [(torch.randn(m, k), torch.randn(k, n), torch.randn(m, n)) for m, k, n in shapes]
+    started = time.perf_counter()
+    for _ in range(steps):
+        for x, w, g in operands:
+            for a, b in ((x, w), (g, w.T), (x.T, g)):
+                torch.mm(a, b)
+    return (time.perf_counter() - started) / steps
+
+
 def step_cost(pictures: Path, options: argparse.Namespace, place: Path) -> None:
     loop = loop_of(recipe(pictures, options), place)
     soft = loop_of(recipe(pictures, options, "model.pooling_options.assign=soft"), place).parts
@@ -106,10 +121,16 @@ def step_cost(pictures: Path, options: argparse.Namespace, place: Path) -> None:
             if turn:  # the first warms up
                 seconds[name].append(spent)
     bare, *others = (statistics.median(times) for times in seconds.values())
+    h, w = parts.model.backbone.grid(224, 224)
+    products = statistics.median(
+        bare_products(parts.model, options.batch, h * w, steps) for _ in range(options.repeats + 1)
+    )
     title = f"A training step of {options.backbone} + jcf-32-8, batch {options.batch}"
     shown = table(title, "", "s/step", "images/s", "bare / this")
     for name, spent in zip(measured, (bare, *others), strict=True):
         shown.add_row(name, f"{spent:.2f}", f"{options.batch / spent:.1f}", f"{100 * bare / spent:.1f} %")
+    least = bare + products
+    shown.add_row("backbone + the head's matrix products alone", f"{least:.2f}", "", f"{100 * bare / least:.1f} %")
     console.print(shown)
     console.print("  whole / bare speed:", verdict(100 * bare / others[-1], 95, at_least=True, unit=" %"))
 

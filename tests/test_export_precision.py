@@ -15,7 +15,9 @@ from secondsight.backbones import BACKBONES
 from secondsight.cli.main import app
 from secondsight.errors import ConfigError, DataError, RunError, UnknownName
 from secondsight.export import export
+from secondsight.inference import int8
 from secondsight.inference.int8 import costly
+from secondsight.inference.onnx_file import write
 from train_tiny import Tiny, write_digits
 
 pytestmark = pytest.mark.usefixtures("traced")
@@ -33,10 +35,10 @@ def digits(tmp_path_factory):
     return data.open(str(write_digits(tmp_path_factory.mktemp("digits"), classes=6, images=12)))
 
 
-def build(backbone: str = "tiny") -> Embedder:
+def build(backbone: str = "tiny", **options) -> Embedder:
     torch.manual_seed(0)
-    model = Embedder.build(backbone=backbone, weights=None, pooling="jcf-4", dim=24, reduce=16, size=32)
-    return model.eval()
+    keywords = {"pooling": "jcf-4", "dim": 24, "reduce": 16, "size": 32, **options}
+    return Embedder.build(backbone=backbone, weights=None, **keywords).eval()
 
 
 def test_int8_says_what_it_saves_and_what_it_costs(digits, tmp_path):
@@ -51,6 +53,26 @@ def test_int8_says_what_it_saves_and_what_it_costs(digits, tmp_path):
     one, many = (inference.load(tmp_path / "m.onnx")(np.zeros((n, 3, 32, 32), np.uint8)) for n in (1, 7))
     assert one.shape == (1, 24)
     np.testing.assert_allclose(many, one.repeat(7, 0), atol=1e-5)
+
+
+def test_layers_that_a_sparse_assignment_chooses_are_one_layer_in_8_bits(digits, tmp_path):
+    model = build(pooling="jcf-8-4", pooling_options={"assign": "top-1"})
+    _, cost = export(model, tmp_path / "m.onnx", precision="int8", images=digits, fixed_size=True)
+    assert cost is not None
+    assert cost.cosine > 0.9  # a location between two codewords may change sides
+    assert cost.quantised is not None
+    assert cost.quantised.layers + len(cost.quantised.kept) <= 5  # two convolutions, reduction, codebook, projectors
+    noise = np.random.default_rng(0).integers(0, 256, (9, 3, 32, 32), np.uint8)
+    for n in (1, 9):  # codewords without a location, and with many
+        assert np.isfinite(inference.load(tmp_path / "m.onnx")(noise[:n])).all()
+
+
+def test_a_relu_becomes_part_of_the_8_bit_layer_before_it(tmp_path):
+    write(build(), tmp_path / "m.onnx", fixed_size=True)
+    pixels = np.random.default_rng(0).integers(0, 256, (16, 3, 32, 32), np.uint8)
+    int8.quantise(tmp_path / "m.onnx", tmp_path / "small.onnx", pixels, budget=2.0)
+    assert "Relu" in {node.op_type for node in onnx.load(tmp_path / "m.onnx").graph.node}
+    assert "Relu" not in {node.op_type for node in onnx.load(tmp_path / "small.onnx").graph.node}
 
 
 def test_half_keeps_the_pooling_in_single_precision(tmp_path):

@@ -9,6 +9,7 @@ from torch.nn.functional import normalize, one_hot
 
 from secondsight.errors import ConfigError, DataError, ShapeError, UnknownName
 from secondsight.functional.pooling import assignment
+from secondsight.functional.pooling.combined_projectors import combined_projectors
 from secondsight.functional.pooling.jcf import jcf
 from secondsight.pooling import JCF, build
 
@@ -212,6 +213,22 @@ def test_few_locations_use_the_shared_projectors_and_many_are_routed(images, mon
     assert bool(combined) == (images == 40)
     monkeypatch.setattr("secondsight.pooling.jcf.ENOUGH", 0 if images == 1 else 10**9)
     torch.testing.assert_close(m(x), z)
+
+
+@torch.no_grad()
+def test_projectors_are_combined_once_until_a_parameter_changes(monkeypatch):
+    x, m = features(1, 7, 6), layer("jcf-5-3", assign="top-2").eval()
+    monkeypatch.undo()
+    combined = []
+    monkeypatch.setattr(m, "unshared", lambda: combined.append(True) or JCF.unshared(m))
+    for change in (lambda: None, lambda: m.uv.mul_(2), lambda: m.mixers[0].weight.add_(1), lambda: m.train().eval()):
+        change()
+        before = len(combined)
+        z = m(x)
+        assert torch.equal(z, m(x))
+        assert len(combined) == before + 1
+        with torch.enable_grad():
+            torch.testing.assert_close(z, m(x).detach())
 
 
 @pytest.mark.parametrize("assign", ["soft", "top-2"])
@@ -547,3 +564,22 @@ class TestBadInput:
     def test_unknown_option_is_refused(self):
         with pytest.raises(ConfigError, match="temperature"):
             build("jcf-8-4", in_dim=8, temperature=3)
+
+
+def test_combined_projectors_are_sums_of_the_shared_ones_and_so_are_their_gradients():
+    a, b = (torch.randn(5, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    uv = torch.randn(3, 6, 8, dtype=torch.float64, requires_grad=True)
+    expected = torch.cat([torch.einsum("nr,rdo->ndo", a, uv[..., :4]), torch.einsum("nr,rdo->ndo", b, uv[..., 4:])], -1)
+    torch.testing.assert_close(combined_projectors(a, b, uv), expected)
+    assert torch.autograd.gradcheck(combined_projectors, (a, b, uv))
+    assert torch.autograd.gradgradcheck(combined_projectors, (a, b, uv))
+    fixed = uv.detach()
+    assert torch.autograd.gradcheck(lambda a: combined_projectors(a, b.detach(), fixed), (a,))
+
+
+@pytest.mark.parametrize("images", [0, 2, 1500], ids=["no image", "one block", "several blocks"])
+def test_projectors_that_no_location_uses_have_a_gradient_of_zero(images):
+    x, m = features(2, 7, 6)[:1].repeat(images, 1, 1), layer("jcf-20", assign="top-1")
+    m(x).sum().backward()
+    used = m.assignments(x)[0].sum((0, 1)) > 0
+    assert torch.equal(m.uv.grad.flatten(1).any(1), used)

@@ -104,7 +104,9 @@ class Backbone(nn.Module):
         if self.preprocessing.channels == "BGR":
             x = x.flip(1)
         scale = self.scale / 255 if images.dtype == torch.uint8 else self.scale
-        x = torch.addcmul(self.shift.to(x.dtype), x, scale.to(x.dtype))
+        scale, shift = scale.to(x.dtype), self.shift.to(x.dtype)
+        # Exported, addcmul would be one more pass over all pixels: times 1, times scale, plus shift.
+        x = x * scale + shift if torch.compiler.is_exporting() else torch.addcmul(shift, x, scale)
         return x.to(self._dtype).contiguous(memory_format=torch.channels_last)
 
     def run(self, x: Tensor, start: int, stop: int) -> Tensor:

@@ -4,6 +4,9 @@ Every convolution and every product with a matrix of weights is tried alone: the
 Losses add up, nearly, so the worst layers stay in float32 until the others' sum is within the budget. In networks of
 depthwise convolutions a handful of early layers cause nearly all of the loss; dynamic quantisation, or all layers at
 once, would ruin them.
+
+A ReLU behind a layer becomes part of it: 8-bit numbers that begin at zero and end at 6 need no comparison, and their
+256 steps are spent on what passes the ReLU instead of on all that the layer computes.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +39,8 @@ TRIED, BATCH = 8, 4
 """Images that a layer's loss is measured on, and images at once while ranges are collected."""
 
 WEIGHTED = ("Conv", "MatMul", "Gemm")
+FOLLOWING = ("Relu", "Clip", "MaxPool")
+"""What takes the numbers of a layer and no others, and leaves them 8-bit numbers."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +61,14 @@ def quantise(source: Path, target: Path, images: np.ndarray, *, budget: float = 
         ranges = _ranges(plain, images, Path(folder))
         layers = _layers(plain)
         tried = images[np.linspace(0, len(images) - 1, TRIED).round().astype(int)]
-        wanted = session(plain, threads=None).run(["vectors"], {"images": tried})[0]
+        wanted = session(source).run(["vectors"], {"images": tried})[0]
         losses = {
-            name: _loss(_rewritten(plain, [name], ranges), tried, wanted)
-            for name in track(layers, "trying every layer in 8 bits")
+            name: _loss(_rewritten(plain, nodes, ranges), tried, wanted)
+            for name, nodes in track(layers.items(), "trying every layer in 8 bits", total=len(layers))
         }
         kept = costly(losses, budget)
-        proto = _rewritten(plain, [name for name in layers if name not in kept], ranges)
+        chosen = [node for name, nodes in layers.items() if name not in kept for node in nodes]
+        proto = _rewritten(plain, chosen, ranges)
     described = session(source).get_modelmeta().custom_metadata_map
     describe(proto, replace(Description.from_metadata(described, file=str(source)), precision="int8"))
     with files.replacing(target) as temporary:
@@ -93,19 +99,39 @@ def _prepared(source: Path, folder: Path) -> Path:
     return folder / "plain.onnx"
 
 
-def _layers(path: Path) -> list[str]:
-    """Names of the nodes that multiply with weights; others (Gram matrices, softmax) have nothing to gain."""
+def _layers(path: Path) -> dict[str, list[str]]:
+    """The nodes that multiply with weights, with what follows each, by name; the rest (Gram matrices, softmax) has
+    nothing to gain. Projectors of codewords, each for a piece of the same locations, are one layer.
+    """
     import onnx
 
-    proto = onnx.load(path)
-    weights = {tensor.name for tensor in proto.graph.initializer}
-    return [n.name for n in proto.graph.node if n.op_type in WEIGHTED and len(n.input) > 1 and n.input[1] in weights]
+    graph = onnx.load(path).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    makers = {output: node for node in graph.node for output in node.output}
+    takers: dict[str, list[Any]] = {}
+    for node in graph.node:
+        for value in node.input:
+            takers.setdefault(value, []).append(node)
+    found: dict[str, list[str]] = {}
+    for node in graph.node:
+        if node.op_type in WEIGHTED and len(node.input) > 1 and node.input[1] in weights:
+            maker = makers.get(node.input[0])
+            whole = maker.input[0] if maker is not None and maker.op_type == "SequenceAt" else node.name
+            found.setdefault(whole, []).extend(n.name for n in _chain(node, takers))
+    return {nodes[0]: nodes for nodes in found.values()}
+
+
+def _chain(node: Any, takers: dict[str, list[Any]]) -> list[Any]:
+    """The node, and those of ``FOLLOWING`` that come after it, one behind the other."""
+    after = takers.get(node.output[0], [])
+    alone = len(after) == 1 and after[0].op_type in FOLLOWING
+    return [node, *(_chain(after[0], takers) if alone else [])]
 
 
 def _ranges(path: Path, images: np.ndarray, folder: Path) -> Any:
     """The least and the largest value of every activation."""
     from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod
-    from onnxruntime.quantization.calibrate import create_calibrator
+    from onnxruntime.quantization.calibrate import TensorData, create_calibrator
 
     class Reader(CalibrationDataReader):
         def __init__(self) -> None:
@@ -118,16 +144,35 @@ def _ranges(path: Path, images: np.ndarray, folder: Path) -> Any:
 
     calibrator = create_calibrator(
         path,
-        list(WEIGHTED),
+        [*WEIGHTED, *FOLLOWING],
         augmented_model_path=str(folder / "ranges.onnx"),
         calibrate_method=CalibrationMethod.MinMax,
     )
     calibrator.collect_data(Reader())
-    return calibrator.compute_data()
+    ranges = calibrator.compute_data()
+    for pieces in _pieces(path):  # a rare codeword sees few locations, or none; its features are the others' features
+        seen = [ranges[piece] for piece in pieces]
+        whole = {"lowest": min(s.lowest for s in seen), "highest": max(s.highest for s in seen)}
+        for piece in pieces:
+            ranges[piece] = TensorData(**whole)
+    return ranges
 
 
-def _rewritten(path: Path, layers: list[str], ranges: Any) -> Any:
-    """The graph with those layers between quantising and dequantising nodes, which onnxruntime fuses."""
+def _pieces(path: Path) -> Iterable[list[str]]:
+    """The names of what every split makes of one tensor."""
+    import onnx
+
+    found: dict[str, list[str]] = {}
+    for node in onnx.load(path).graph.node:
+        if node.op_type == "SequenceAt":
+            found.setdefault(node.input[0], []).append(node.output[0])
+    return found.values()
+
+
+def _rewritten(path: Path, nodes: list[str], ranges: Any) -> Any:
+    """The graph with those nodes between quantising and dequantising nodes, which onnxruntime fuses. Products with
+    matrices give float32: what follows them (norms, sums, softmax) is computed in it.
+    """
     import onnx
     from onnxruntime.quantization import QuantType
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
@@ -139,15 +184,18 @@ def _rewritten(path: Path, layers: list[str], ranges: Any) -> Any:
         QuantType.QInt8,
         QuantType.QUInt8,
         ranges,
-        layers,
+        nodes,
         [],
-        list(WEIGHTED),
-        {"ActivationSymmetric": False},
+        [*WEIGHTED, *FOLLOWING],
+        {"ActivationSymmetric": False, "OpTypesToExcludeOutputQuantization": ["MatMul", "Gemm"]},
     )
-    if layers:
+    if nodes:
         quantizer.quantize_model()
         quantizer.model.topological_sort()
-    return quantizer.model.model
+    proto = quantizer.model.model
+    # What was inferred gives all pieces of a split one shape, and onnxruntime would give them one buffer.
+    del proto.graph.value_info[:]
+    return proto
 
 
 def _loss(proto: Any, images: np.ndarray, wanted: np.ndarray) -> float:
@@ -159,10 +207,14 @@ def _loss(proto: Any, images: np.ndarray, wanted: np.ndarray) -> float:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """onnxruntime's quantiser logs advice about steps that are done here."""
+    import onnxruntime
+
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.ERROR)
+    onnxruntime.set_default_logger_severity(3)  # errors; 2 is its own default: warnings too
     try:
         yield
     finally:
         root.setLevel(level)
+        onnxruntime.set_default_logger_severity(2)

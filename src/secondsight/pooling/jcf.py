@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from secondsight.errors import ConfigError, ShapeError, UnknownName
 from secondsight.functional.pooling.assignment import cosine
 from secondsight.functional.pooling.codeword_sums import codeword_sums
+from secondsight.functional.pooling.combined_projectors import combined_projectors
 from secondsight.functional.pooling.jcf import jcf, jcf_local
 from secondsight.functional.pooling.locations import location_count
 from secondsight.pooling.codebook import Assigned, Codebook
@@ -130,6 +131,7 @@ class JCF(Pooling):
         n = projectors or codewords or 1
         self.uv = nn.Parameter(torch.empty(n, in_dim, 2 * self.width))
         self.offset = nn.Parameter(torch.ones(n, self.width)) if start != "random" else None
+        self._combined: tuple[list, list, tuple[Tensor, Tensor | None]] | None = None
         self.reset_projectors()
 
     @property
@@ -182,7 +184,9 @@ class JCF(Pooling):
                 raise ShapeError(f"the second input {tuple(y.shape)} must have the first one's shape {tuple(x.shape)}")
         h, g = self._assign(x, mask, y)
         uv, bias = self.uv, self._bias()
-        if self.mixers and self._routes_pay(locations=x.shape[0] * x.shape[1]):
+        if self.mixers and self._routes and self._still:
+            uv, bias = self._unshared_once()
+        elif self.mixers and self._routes and self._enough(locations=x.shape[0] * x.shape[1]):
             uv, bias = self.unshared()
         elif self.mixers:
             first, second = self.mixers
@@ -204,15 +208,39 @@ class JCF(Pooling):
         alike = y is None and len(self.codebooks) == 1
         return h, None if alike else self.codebooks[-1](x if y is None else y, mask)
 
-    def _routes_pay(self, *, locations: int | torch.SymInt) -> bool:
-        """Whether h touches fewer codewords than there are shared projectors, and often enough: then N combined ones,
-        routed, cost less.
+    @property
+    def _routes(self) -> bool:
+        """Whether h touches fewer codewords than there are shared projectors: N combined ones, routed, then multiply
+        less.
         """
         book = self._books[0]
-        linear = all(isinstance(f, Linear) for f in self.mixers)
+        return (
+            book.sparse and (book.k or 0) < (self.projectors or 0) and all(isinstance(f, Linear) for f in self.mixers)
+        )
+
+    @property
+    def _still(self) -> bool:
+        """Whether nothing learns, so that projectors are combined once for all batches."""
+        return not (self.training or torch.is_grad_enabled() or torch.compiler.is_compiling())
+
+    def _enough(self, *, locations: int | torch.SymInt) -> bool:
+        """Whether so many locations gain more by routes than combining projectors for this batch costs."""
         # A branch on the number of locations would bind an exported program to it: there, enough is taken for granted.
-        fewer = linear and book.sparse and (book.k or 0) < (self.projectors or 0)
-        return fewer and (torch.compiler.is_exporting() or locations >= ENOUGH * (self.codewords or 0))
+        return torch.compiler.is_exporting() or locations >= ENOUGH * (self.codewords or 0)
+
+    def _unshared_once(self) -> tuple[Float[Tensor, "n d two_k"], Float[Tensor, "n two_k"] | None]:
+        """``unshared``, kept until a parameter changes: one image alone would take longer to combine than to embed."""
+        of = [p for p in (self.uv, self.offset, *self.mixers.parameters()) if p is not None]
+        if any(p.is_inference() for p in of):
+            return self.unshared()  # such tensors do not count their changes
+        state = [(id(p), p.data_ptr(), p._version) for p in of]
+        if self._combined is None or self._combined[0] != state:
+            self._combined = state, of, self.unshared()  # parameters that are held keep their places in memory
+        return self._combined[2]
+
+    def train(self, mode: bool = True) -> JCF:
+        self._combined = None
+        return super().train(mode)
 
     def unshared(self) -> tuple[Float[Tensor, "n d two_k"], Float[Tensor, "n two_k"] | None]:
         """One projector a codeword, U_n = Σ_r A_nr Ũ_r, and the offsets: the N projectors that R shared ones stand
@@ -221,7 +249,7 @@ class JCF(Pooling):
         if not self.mixers:
             return self.uv, self._bias()
         a, b = (f for f in self.mixers if isinstance(f, Linear))
-        uv = torch.cat([a.combined(self.u), b.combined(self.v)], dim=-1)
+        uv = combined_projectors(a.weight, b.weight, self.uv)
         return uv, None if self.offset is None else self._padded(b.combined(self.offset))
 
     def assignments(self, x: Float[Tensor, "b l d"]) -> tuple[Float[Tensor, "b l n"], Float[Tensor, "b l n"]]:

@@ -24,7 +24,7 @@ class Linear(nn.Module):
         return h @ self.weight
 
     def combined(self, w: Float[Tensor, " r *rest"]) -> Float[Tensor, " n *rest"]:
-        """W_n = Σ_r A_nr W̃_r: what R shared projectors, or offsets, stand for."""
+        """c_n = Σ_r A_nr c̃_r: what R shared offsets stand for."""
         return torch.tensordot(self.weight, w, 1)
 
 

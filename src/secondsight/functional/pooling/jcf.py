@@ -223,7 +223,7 @@ def _jcf_backward(
     o = uv.shape[-1] // 2
     gx, gh, gy, gg, guv, gbias = _gradients(x, h, y, g, uv, bias, of_features, of_projectors)
     targets = [(gx, gh), (gx if y is None else gy, gh if g is None else gg)]
-    for images, places in _blocks(x.shape[0], x.shape[1], rows):
+    for block, (images, places) in enumerate(_blocks(x.shape[0], x.shape[1], rows)):
         ac, spread = factors[images, places], gz[images, None, :]
         gac = torch.cat([ac[..., o:] * spread, ac[..., :o] * spread], dim=-1).view(-1, 2 * o)
         for side, (g_features, g_coefficients) in zip(_sides(x, h, index, y, g, index2, o), targets, strict=False):
@@ -238,20 +238,22 @@ def _jcf_backward(
                 gh=_block(g_coefficients, images, places),
                 gw=guv[..., side.columns] if of_projectors else None,
                 gbias=None if bias is None else gbias[:, side.columns],
+                first=block == 0,
             )
     return gx, gh, gy, gg, guv, gbias
 
 
 def _gradients(x, h, y, g, uv, bias, of_features: bool, of_projectors: bool) -> tuple[Tensor, ...]:
-    """Zeros to add the gradients to."""
+    """Zeros to add the gradients to; for the projectors' room that the first block writes to."""
     features = [t if of_features else None for t in (x, y)]
     wanted = (features[0], h, features[1], g, uv if of_projectors else None, bias)
-    return tuple(_zeros(t, like=x) for t in wanted)
+    return tuple(_room(t, like=x, zeros=t is not uv or x.numel() == 0) for t in wanted)
 
 
-def _zeros(t: Tensor | None, *, like: Tensor) -> Tensor:
+def _room(t: Tensor | None, *, like: Tensor, zeros: bool) -> Tensor:
     # torch.zeros, not zeros_like: the blocks of a gradient must be views, whatever the strides of the input.
-    return torch.zeros(0 if t is None else t.shape, dtype=like.dtype, device=like.device)
+    make = torch.zeros if zeros else torch.empty
+    return make(0 if t is None else t.shape, dtype=like.dtype, device=like.device)
 
 
 @_jcf_backward.register_fake

@@ -50,14 +50,16 @@ def project_backward(
     gh: Tensor,
     gw: Tensor | None,
     gbias: Tensor | None,
+    *,
+    first: bool = False,
 ) -> None:
     """Add to ``gx``, ``gh``, ``gw`` and ``gbias`` the gradients of ⟨g, project(x, h)⟩, g being (m, o); None: not
-    asked for.
+    asked for. ``first``: ``gw`` holds nothing yet and is written, which spares filling the largest of them with zeros.
     """
     if index is None:
-        _project_dense_backward(g, x, h, w, bias, gx, gh, gw, gbias)
+        _project_dense_backward(g, x, h, w, bias, gx, gh, gw, gbias, first)
     else:
-        _project_routed_backward(g, x, h, index, w, bias, gx, gh, gw, gbias)
+        _project_routed_backward(g, x, h, index, w, bias, gx, gh, gw, gbias, first)
 
 
 def _project_dense(x: Tensor, h: Tensor, w: Tensor, bias: Tensor | None, out: Tensor) -> None:
@@ -71,7 +73,7 @@ def _project_dense(x: Tensor, h: Tensor, w: Tensor, bias: Tensor | None, out: Te
         out.addmm_(hx, w[j:k].reshape((k - j) * d, -1))
 
 
-def _project_dense_backward(g, x, h, w, bias, gx, gh, gw, gbias) -> None:
+def _project_dense_backward(g, x, h, w, bias, gx, gh, gw, gbias, first) -> None:
     (m, d), n = x.shape, len(w)
     if bias is not None:
         gh.addmm_(g, bias.T)
@@ -81,7 +83,7 @@ def _project_dense_backward(g, x, h, w, bias, gx, gh, gw, gbias) -> None:
         rows = w[j:k].reshape((k - j) * d, -1)
         if gw is not None:
             hx = (h[:, j:k, None] * x[:, None, :]).view(m, (k - j) * d)
-            gw[j:k].view((k - j) * d, -1).addmm_(hx.T, g)
+            gw[j:k].view((k - j) * d, -1).addmm_(hx.T, g, beta=0 if first else 1)
         ghx = torch.mm(g, rows.T).view(m, k - j, d)
         if gx is not None:
             for i in range(j, k):
@@ -104,15 +106,18 @@ def _project_routed(x, h, index, w, bias, out) -> None:
         out.zero_().index_add_(0, rows, y)
 
 
-def _project_routed_backward(g, x, h, index, w, bias, gx, gh, gw, gbias) -> None:
+def _project_routed_backward(g, x, h, index, w, bias, gx, gh, gw, gbias, first) -> None:
     order, spans = _routes(index, len(w))
     rows, h_rows = order // index.shape[1], h.reshape(-1)[order]
     g_rows, x_rows = g[rows], x[rows]
     hx, ghx = x_rows * h_rows[:, None], torch.empty_like(x_rows)
+    if gw is not None and first:
+        for j in set(range(len(w))) - {j for j, _ in spans}:
+            gw[j].zero_()
     for j, span in spans:
         torch.mm(g_rows[span], w[j].T, out=ghx[span])
         if gw is not None:
-            gw[j].addmm_(hx[span].T, g_rows[span])
+            gw[j].addmm_(hx[span].T, g_rows[span], beta=0 if first else 1)
         if gbias is not None:
             gbias[j].addmv_(g_rows[span].T, h_rows[span])
     gh_rows = (ghx * x_rows).sum(1)
