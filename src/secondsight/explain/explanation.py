@@ -149,8 +149,8 @@ class Explanation:
         if self.links is None:
             return []
         flat, few = self.links.ravel(), count // 5
-        order = np.argsort(-np.abs(flat), kind="stable")
-        signs = [order[flat[order] >= 0], order[flat[order] < 0]]
+        enough = 100 * count if spread else count  # the strongest have many neighbours
+        signs = [_largest(flat, np.flatnonzero(sign), enough) for sign in (flat >= 0, flat < 0)]
         if spread:
             signs = [self._spread(some, count) for some in signs]
         rest = np.concatenate([some[few:] for some in signs])
@@ -164,7 +164,6 @@ class Explanation:
     def _spread(self, order: np.ndarray, count: int) -> np.ndarray:
         """Of links in this order, those that no earlier one has as a neighbour at both ends."""
         assert self.links is not None
-        order = order[: 100 * count]
         ends = np.unravel_index(order, self.links.shape)
         grids = self.places_a.grid, self.places_b.grid
         points = np.concatenate([np.divmod(end, grid[1]) for end, grid in zip(ends, grids, strict=True)]).T  # (n, 4)
@@ -311,6 +310,15 @@ def _places(model: Embedder, picture: Any, device) -> Places:
             f"{picture.name}: its places were made by another model; only vectors of one model can be compared"
         )
     return picture
+
+
+def _largest(values: np.ndarray, among: np.ndarray, count: int) -> np.ndarray:
+    """The places of the ``count`` largest values by size, largest first."""
+    size = np.abs(values[among])
+    if count < len(among):
+        kept = np.sort(np.argpartition(-size, count)[:count])
+        among, size = among[kept], size[kept]
+    return among[np.argsort(-size, kind="stable")]
 
 
 def _rounded(values: np.ndarray) -> list:
