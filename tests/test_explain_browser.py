@@ -36,9 +36,8 @@ def test_a_place_says_what_it_matches_and_nothing_is_asked_for(browser, tmp_path
     said, lines = page.locator("#said"), page.locator("svg.links g")
     assert "Move over a place" in said.inner_text()
     assert lines.count() == len(why.strongest(10, spread=True)) > 2
-    assert (
-        page.locator("#scale").inner_text() == f"(full colour: ±{max(abs(why.a).max(), abs(why.b).max()):.2g} a place)"
-    )
+    top = max(abs(why.a).max(), abs(why.b).max())
+    assert page.locator("#scale").inner_text() == f"(full colour: ±{top:#.2g} a place)"
     page.get_by_label("only the photos").check()
     assert not page.locator("svg.links").is_visible()
     page.get_by_label("only the photos").uncheck()

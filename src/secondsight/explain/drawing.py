@@ -127,8 +127,8 @@ def _with_links(canvas: Image.Image, why: Explanation, pictures, origins, count:
     top = max(abs(value) for *_, value in strongest)
     layer = Image.new("RGBA", canvas.size, (255, 255, 255, 0))
     pen = ImageDraw.Draw(layer)
-    sides = list(zip((why.places_a, why.places_b), pictures, origins, strict=True))
-    ends = _apart([[_centre(*sides[side], link[side]) for side in (0, 1)] for link in strongest])
+    first, second = zip((why.places_a, why.places_b), pictures, origins, strict=True)
+    ends = _apart([[_centre(*first, i), _centre(*second, j)] for i, j, _ in strongest])
     for (start, stop), (_, _, value) in reversed(list(zip(ends, strongest, strict=True))):
         weight = abs(value) / top
         colour = (*(FOR if value > 0 else AGAINST), int(110 + 130 * weight))
