@@ -64,11 +64,12 @@ def test_the_similarity_is_the_one_that_the_model_gives_for_the_images(birds, pi
     for kind in why.kinds:
         whole = why.map("a", kind, on="original")
         (height, width), (left, top, right, bottom) = whole.shape, why.places_a.frame.seen
-        inner = slice(round(top * height), round(bottom * height)), slice(round(left * width), round(right * width))
-        assert (left, right) != (0, 1)
-        assert whole[inner].all()
-        whole[inner] = 0
-        assert not whole.any()  # the network did not look beside the centre
+        x, y = (np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height
+        inside = np.outer((y > top) & (y < bottom), (x > left) & (x < right))
+        beside = ~np.outer((y >= top) & (y <= bottom), (x >= left) & (x <= right))
+        assert whole[inside].all()
+        assert beside.any()
+        assert not whole[beside].any()  # the network did not look there
 
 
 def test_files_bytes_arrays_images_and_places_are_the_same_picture(birds, pictures):
