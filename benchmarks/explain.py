@@ -207,7 +207,7 @@ def pointing(models: dict[str, Embedder], images: ImageSet, root: Path, count: i
     known = numbers(images, root)
     for name, model in models.items():
         look, rng, rest = model.transform, np.random.default_rng(0), others(model, images)
-        found: dict[str, list[tuple[float, float, float, float]]] = {}
+        found: dict[str, list[tuple[float, ...]]] = {}
         cancelled = []
         for a, b in track(pairs_of_a_class(images, count), f"pointing: {name}", console=console, transient=True):
             why = explain.pair(model, images.path(a), images.path(b), others=rest)
