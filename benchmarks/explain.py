@@ -15,6 +15,7 @@ leaving each place out does. Without --models, heads are fitted to classes 1–5
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -206,7 +207,7 @@ def pointing(models: dict[str, Embedder], images: ImageSet, root: Path, count: i
     known = numbers(images, root)
     for name, model in models.items():
         look, rng, rest = model.transform, np.random.default_rng(0), others(model, images)
-        found: dict[str, list[tuple[float, float, float, float]]] = {}
+        found: dict[str, list[tuple[float, ...]]] = {}
         cancelled = []
         for a, b in track(pairs_of_a_class(images, count), f"pointing: {name}", console=console, transient=True):
             why = explain.pair(model, images.path(a), images.path(b), others=rest)
@@ -254,9 +255,13 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def speed() -> None:
-    """A pair, from features that are there, at two sizes of grid; targets are those of the project."""
+    """A pair, from features that are there, at two sizes of grid, in seconds of one core; targets are the project's."""
+    torch.set_num_threads(1)
     shown = table(
-        "a pair after the features, jcf-32-8 with power and whitening", "places", "milliseconds", "numbers kept"
+        "a pair after the features, jcf-32-8 with power and whitening, one core",
+        "places",
+        "milliseconds",
+        "numbers kept",
     )
     for side, target in ((9, 100.0), (32, 1000.0)):
         model = Embedder.build(
@@ -270,7 +275,7 @@ def speed() -> None:
             both = [explain.from_features(model, x, frame=frame) for x in (a, b)]
             return explain.pair(model, *both)
 
-        seconds = interleaved({"pair": run}, repeats=5)["pair"]
+        seconds = interleaved({"pair": run}, repeats=5, clock=time.process_time)["pair"]
         links = run().links
         shown.add_row(
             f"{side}×{side}",

@@ -1,16 +1,18 @@
 """Parts of images as queries and as entries: which way to make their vectors finds most?
 
     python benchmarks/explain_parts.py collages [--side 3] [--count 150]
+    python benchmarks/explain_parts.py marks [--side 2] [--count 150]
     python benchmarks/explain_parts.py birds --data ../shared/data/CUB_200_2011 [--model DIR]
 
 ``collages``: emoji, 2 × 2 or 3 × 3 an image. A query is the box around one of them; what must be found are the other
 images that hold it. Query vectors: the whole image, the region's sum, the region pooled by itself, the region cropped
 and embedded again. Entries: one vector an image; overlapping windows; codewords; parts (``places.vectors``). The same
 again through an index of files with ``--parts``, with time, bytes, and whether hits say where. Then whole images as
-queries, re-ranked by how well links agree in space. ``birds``: a query by the box or by the head must find the species
-(classes 51–100); agreement in space; and feedback of a user who marks up to five of the first twenty results for and
-against, by weights of codewords and by Rocchio's rule on whole vectors; and of one who clicks on places of the query,
-on the bird's parts and beside the bird.
+queries, re-ranked by how well links agree in space. ``marks``: the same search, then feedback on results as wholes, or
+on the part of them that is meant. ``birds``: a query by the box or by the head must find the species (classes 51–100);
+agreement in space; and feedback of a user who marks up to five of the first twenty results for and against, by weights
+of codewords and by Rocchio's rule on whole vectors; and of one who clicks on places of the query, on the bird's parts
+and beside the bird.
 """
 
 from __future__ import annotations
@@ -140,6 +142,82 @@ def on_collages(side: int, count: int, queries: int) -> None:
     chosen = np.random.default_rng(0).permutation(count)[:100]
     alike = [np.array([bool({t for t in holds[q] & things if t < more}) for things in holds]) for q in chosen]
     _agreement(f"whole collages of {side}×{side} as queries", seen, chosen, alike)
+
+
+def marks_on_collages(side: int, count: int) -> None:
+    """A user searches by the box of one emoji, marks results that hold it and results that do not, and may click on it
+    in the former: do clicked parts tell the search more than whole results? Settings chosen on half of the emoji.
+    """
+    size, copies = (224 if side == 2 else 288), 8
+    files = collages.emoji()
+    model = fitted_to_emoji(files, side, size)
+    made = collages.gallery(files[600:], side=side, size=size, count=count, copies=copies)
+    seen = [explain.places(model, c.picture) for c in track(made, "embedding", console=console, transient=True)]
+    every = collages.repeated(side, count, copies)
+    asked = [(thing, i) for i, c in enumerate(made) for thing in c.things if thing < every]
+    holds = np.array([[thing in c.things for c in made] for thing in range(every)])
+    vectors = np.stack([here.vector for here in seen])
+    parted = [here.vectors(8) for here in seen]
+    kept = {"one vector": [v[None] for v in vectors], "and 7 parts": parted}
+    region = {(thing, i): seen[i].region(made[i].boxes[made[i].things.index(thing)]) for thing, i in asked}
+    clicked = {(thing, i): _part_at(seen[i], made[i].boxes[made[i].things.index(thing)]) for thing, i in asked}
+    ways = [(near, away) for near in (0.5, 1.0, 2.0) for away in (0.0, 0.5)]
+    shown = table(
+        f"{count} collages of {side}×{side} emoji, one searched by its box; results that were not marked: R@1 / MAP",
+        "kept of an image",
+        "marks for and against",
+        "no feedback",
+        "Rocchio on whole results",
+        "on parts under a click",
+        "on boxes",
+    )
+    for name, entries_ in kept.items():
+
+        def after(marks: int, way: tuple[float, float], example: Callable, odd: int, entries_=entries_) -> tuple:
+            hits = []
+            for thing, i in (one for one in asked if one[0] % 2 == odd):
+                query = region[thing, i]
+                order = np.argsort(-_best(query, entries_), kind="stable")
+                top = order[order != i][:20]
+                right, wrong = top[holds[thing, top]][:marks], top[~holds[thing, top]][:marks]
+                liked, disliked = (np.array([example(thing, j, query) for j in some]) for some in (right, wrong))
+                moved = explain.refined(query, liked, disliked, towards=way[0], away=way[1])
+                left = np.setdiff1d(np.arange(count), np.concatenate([[i], right, wrong]))
+                hits.append(holds[thing, left][np.argsort(-_best(moved, entries_)[left], kind="stable")])
+            return judged(hits)
+
+        # Of a wrong result there is nothing to click on: its part that is most like the query was the reason.
+        examples = (
+            lambda _, j, query: vectors[j],
+            lambda thing, j, query: clicked.get((thing, j), _nearest(query, parted[j])),
+            lambda thing, j, query: region.get((thing, j), _nearest(query, parted[j])),
+        )
+        for marks in (1, 3, 5):
+            cells = [_shown(after(marks, (0.0, 0.0), examples[0], 1))]
+            for example in examples:
+                areas = [after(marks, way, example, 0)[1] for way in ways]
+                cells.append(_shown(after(marks, ways[int(np.argmax(areas))], example, 1)))
+            shown.add_row(name, str(marks), *cells)
+    console.print(shown)
+
+
+def _best(query: np.ndarray, entries: list[np.ndarray]) -> np.ndarray:
+    """A picture's score is that of its best vector."""
+    return np.array([(some @ query).max() for some in entries])
+
+
+def _nearest(query: np.ndarray, some: np.ndarray) -> np.ndarray:
+    return some[(some @ query).argmax()]
+
+
+def _part_at(here: Places, box: tuple[float, float, float, float]) -> np.ndarray:
+    """The part of a picture that a click on the middle of the box hits."""
+    left, top, right, bottom = here.frame.seen
+    h, w = here.grid
+    row = int(((box[1] + box[3]) / 2 - top) / (bottom - top) * h)
+    column = int(((box[0] + box[2]) / 2 - left) / (right - left) * w)
+    hit = [part for part in here.parts(7) if part.mask[min(max(row, 0), h - 1), min(max(column, 0), w - 1)]]
+    return hit[0].vector if hit else here.vector
 
 
 def through_the_index(model: Embedder, made: list[collages.Collage], asked: list, relevant: list[np.ndarray]) -> None:
@@ -434,7 +512,7 @@ def _after_clicks(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["collages", "birds"])
+    parser.add_argument("what", choices=["collages", "marks", "birds"])
     parser.add_argument("--side", type=int, default=2, help="emoji a side of a collage")
     parser.add_argument("--count", type=int, default=150, help="collages")
     parser.add_argument("--queries", type=int, default=100)
@@ -444,6 +522,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.what == "collages":
         return on_collages(options.side, options.count, options.queries)
+    if options.what == "marks":
+        return marks_on_collages(options.side, options.count)
     if options.data is None:
         parser.error("--data is needed: the folder of CUB-200-2011")
     return birds(options.data, load(options.model) if options.model else None, options.images)

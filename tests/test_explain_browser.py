@@ -35,7 +35,12 @@ def test_a_place_says_what_it_matches_and_nothing_is_asked_for(browser, tmp_path
     page.goto((tmp_path / "why.html").as_uri())
     said, lines = page.locator("#said"), page.locator("svg.links g")
     assert "Move over a place" in said.inner_text()
-    assert lines.count() == 14
+    assert lines.count() == len(why.strongest(10, spread=True)) > 2
+    top = max(abs(why.a).max(), abs(why.b).max())
+    assert page.locator("#scale").inner_text() == f"(full colour: ±{top:#.2g} a place)"
+    page.get_by_label("only the photos").check()
+    assert not page.locator("svg.links").is_visible()
+    page.get_by_label("only the photos").uncheck()
     box = page.locator(".frame").first.bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + box["height"] * 0.5)  # row 2 of 3, column 2 of 4
     text = said.inner_text()
@@ -43,9 +48,11 @@ def test_a_place_says_what_it_matches_and_nothing_is_asked_for(browser, tmp_path
     place = 1 * 4 + 1
     shown = f"{'−' if why.a.ravel()[place] < 0 else '+'}{abs(why.a.ravel()[place]):.4f}"
     assert f"share {shown}" in text
-    assert lines.count() == 6
-    page.get_by_role("button", name="What removal takes").click()
-    assert page.locator("[aria-pressed=true]").inner_text() == "What removal takes"
+    colours = [line.get_attribute("stroke") for line in page.locator("svg.links path:nth-of-type(2)").all()]
+    assert colours.count("var(--against)") == (why.links[place] < 0).any()  # never what speaks for the match alone
+    assert 1 <= colours.count("var(--for)") <= 4
+    page.get_by_role("button", name="Removal, exact").click()
+    assert page.locator("[aria-pressed=true]").inner_text() == "Removal, exact"
     assert page.locator(".word").count() == 4
     assert not [url for url in asked if not url.startswith(("file:", "data:"))]
     assert trouble == []

@@ -61,7 +61,16 @@ def test_the_similarity_is_the_one_that_the_model_gives_for_the_images(birds, pi
     assert why.exact
     assert why.map("a", on="shown").shape == (128, 128)
     assert why.map("b", on="original").shape == why.places_b.pixels.shape[:2]
-    assert why.map("a", "effect", on="original").any()
+    for kind in why.kinds:
+        whole = why.map("a", kind, on="original")
+        (height, width), (left, top, right, bottom) = whole.shape, why.places_a.frame.seen
+        hair = 1e-9
+        x, y = (np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height
+        inside = np.outer((y > top + hair) & (y < bottom - hair), (x > left + hair) & (x < right - hair))
+        beside = ~np.outer((y > top - hair) & (y < bottom + hair), (x > left - hair) & (x < right + hair))
+        assert whole[inside].all()
+        assert beside.any()
+        assert not whole[beside].any()  # the network did not look there
 
 
 def test_files_bytes_arrays_images_and_places_are_the_same_picture(birds, pictures):
@@ -129,6 +138,22 @@ def test_the_dictionary_is_json_and_keeps_negative_links(birds, pictures):
     every = why.strongest(10**9)
     assert len(every) == why.links.size
     assert min(value for *_, value in every) < 0 < max(value for *_, value in every)
+
+
+def test_links_are_never_listed_with_one_sign_alone_nor_drawn_side_by_side():
+    m = model("jcf-4", ending=4)
+    why = explain.pair(m, image(m, 1), image(m, 2))
+    why.links[:] = np.linspace(1, 2, why.links.size).reshape(why.links.shape)
+    why.links[3, 5] = -0.5
+    why.links[0, 0] = -0.1
+    listed = why.strongest(10)
+    assert [value for *_, value in listed][-2:] == [-0.5, pytest.approx(-0.1)]
+    assert listed[0][:2] == (11, 11)
+    spread = why.strongest(10, spread=True)
+    ends = np.array([(*divmod(i, 4), *divmod(j, 4)) for i, j, value in spread if value > 0])
+    apart = np.abs(ends[:, None] - ends[None]).max(-1) + 9 * np.eye(len(ends))
+    assert apart.min() >= 2
+    assert sum(value < 0 for *_, value in spread) == 2
 
 
 @pytest.mark.parametrize(("name", "close"), [("gem", True), ("max", True), ("isqrt-cov", True), ("netvlad-2", False)])

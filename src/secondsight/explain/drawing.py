@@ -22,8 +22,8 @@ SIDE, GAP, EDGE = 480, 72, 32  # pixels of the finished picture
 
 TITLES = {
     "share": "What the similarity is made of",
-    "effect": "What removing a place would take away",
-    "left out": "What removing a place does take away",
+    "effect": "What removing each place takes away, estimated",
+    "left out": "What removing each place takes away",
     "distinct": "What sets this match apart from others",
 }
 ENDS = {
@@ -34,21 +34,21 @@ ENDS = {
 }
 
 
-def save(why: Explanation, path: Path, *, kind: str = "share", links: int = 14) -> None:
+def save(why: Explanation, path: Path, *, kind: str = "share", links: int = 10) -> None:
     """Write the picture."""
     out = io.BytesIO()
     draw(why, kind=kind, links=links).save(out, "PNG")
     files.write_bytes(path, out.getvalue())
 
 
-def draw(why: Explanation, *, kind: str = "share", links: int = 14) -> Image.Image:
+def draw(why: Explanation, *, kind: str = "share", links: int = 10) -> Image.Image:
     """The picture of an explanation.
 
     Args:
         why: What to draw.
         kind: Which map lies over the images.
-        links: How many of the strongest links are drawn, positive and negative alike; only over shares, whose parts
-            they are.
+        links: How many of the strongest links are drawn, positive and negative alike, no two of them side by side; only
+            over shares, whose parts they are.
     """
     maps = why.map("a", kind), why.map("b", kind)
     top = max(float(np.abs(values).max(initial=0.0)) for values in maps) or 1.0
@@ -95,8 +95,8 @@ def overlay(here: Places, values: np.ndarray, *, height: int) -> Image.Image:
     height, width = (max(1, round(scale * side)) for side in pixels.shape[:2])
     photo = np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling.LANCZOS)).astype(np.float32)
     grey = photo @ np.array([0.299, 0.587, 0.114], np.float32)
-    # Half the colour and more light: what is drawn on top must win against any photograph.
-    calm = 0.45 * photo + 0.55 * grey[..., None]
+    # Hardly any colour and more light: brown bark must not look like evidence, nor blue sky like the lack of it.
+    calm = 0.12 * photo + 0.88 * grey[..., None]
     calm = 40 + calm * (215 / 255)
     left, top, right, bottom = here.frame.seen
     x0, x1, y0, y1 = round(left * width), round(right * width), round(top * height), round(bottom * height)
@@ -121,32 +121,41 @@ def font(size: int):
 
 def _with_links(canvas: Image.Image, why: Explanation, pictures, origins, count: int) -> Image.Image:
     """Curves between places, drawn apart from the rest because they shine through."""
-    strongest = why.strongest(count)
+    strongest = why.strongest(count, spread=True)
     if not strongest:
         return canvas
     top = max(abs(value) for *_, value in strongest)
     layer = Image.new("RGBA", canvas.size, (255, 255, 255, 0))
     pen = ImageDraw.Draw(layer)
-    for i, j, value in reversed(strongest):
-        ends = [
-            _centre(here, place, picture, origin)
-            for here, place, picture, origin in zip(
-                (why.places_a, why.places_b), (i, j), pictures, origins, strict=True
-            )
-        ]
+    first, second = zip((why.places_a, why.places_b), pictures, origins, strict=True)
+    ends = _apart([[_centre(*first, i), _centre(*second, j)] for i, j, _ in strongest])
+    for (start, stop), (_, _, value) in reversed(list(zip(ends, strongest, strict=True))):
         weight = abs(value) / top
         colour = (*(FOR if value > 0 else AGAINST), int(110 + 130 * weight))
         wide = round((1.2 + 2.8 * weight) * FINE)
-        curve = _curve(ends[0], ends[1])
+        curve = _curve(start, stop)
         pen.line(curve, (255, 255, 255, int(60 + 80 * weight)), wide + 2 * FINE, joint="curve")
         pen.line(curve, colour, wide, joint="curve")
-        for x, y in ends:
+        for x, y in (start, stop):
             r = (2.6 + 2.4 * weight) * FINE
             pen.ellipse((x - r, y - r, x + r, y + r), fill=colour, outline=(255, 255, 255, 230), width=FINE)
     return Image.alpha_composite(canvas.convert("RGBA"), layer).convert("RGB")
 
 
-def _centre(here: Places, place: int, picture: Image.Image, origin: tuple[int, int]) -> tuple[float, float]:
+def _apart(ends: list[list[tuple[float, float]]]) -> list[list[tuple[float, float]]]:
+    """Links that meet in one place end one above the other, in the order of where they come from: a fan, no bundle."""
+    moved = [list(pair) for pair in ends]
+    for side in (0, 1):
+        for place in {pair[side] for pair in ends}:
+            here = sorted(
+                (i for i, pair in enumerate(ends) if pair[side] == place), key=lambda i: ends[i][1 - side][::-1]
+            )
+            for rank, i in enumerate(here):
+                moved[i][side] = (place[0], place[1] + (rank - (len(here) - 1) / 2) * 9 * FINE)
+    return moved
+
+
+def _centre(here: Places, picture: Image.Image, origin: tuple[int, int], place: int) -> tuple[float, float]:
     left, top, right, bottom = here.frame.place(*divmod(place, here.grid[1]))
     return origin[0] + (left + right) / 2 * picture.width, origin[1] + (top + bottom) / 2 * picture.height
 

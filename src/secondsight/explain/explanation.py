@@ -138,16 +138,40 @@ class Explanation:
             return here.frame.on_original(values)
         raise UnknownName("surface of a map", on, ("grid", "shown", "original"))
 
-    def strongest(self, count: int = 12) -> list[tuple[int, int, float]]:
-        """The links (place of a, place of b, value) of largest size, negative ones among them."""
+    def strongest(self, count: int = 12, *, spread: bool = False) -> list[tuple[int, int, float]]:
+        """The links (place of a, place of b, value) of largest size, never of one sign alone: a fifth of them speak
+        for the match and a fifth against it, where there are so many.
+
+        Args:
+            count: How many, at most.
+            spread: Without those whose both ends lie beside the ends of a stronger one: they say the same again.
+        """
         if self.links is None:
             return []
-        flat = np.abs(self.links).ravel()
-        count = min(count, flat.size)
-        order = np.argpartition(-flat, count - 1)[:count] if count else np.zeros(0, int)
-        order = order[np.argsort(-flat[order], kind="stable")]
-        rows, columns = np.unravel_index(order, self.links.shape)
+        flat, few = self.links.ravel(), count // 5
+        enough = 100 * count if spread else count  # the strongest have many neighbours
+        signs = [_largest(flat, np.flatnonzero(sign), enough) for sign in (flat >= 0, flat < 0)]
+        if spread:
+            signs = [self._spread(some, count) for some in signs]
+        rest = np.concatenate([some[few:] for some in signs])
+        rest = rest[np.argsort(-np.abs(flat[rest]), kind="stable")]
+        base = np.concatenate([some[:few] for some in signs])
+        chosen = np.concatenate([base, rest[: count - len(base)]])
+        chosen = chosen[np.argsort(-np.abs(flat[chosen]), kind="stable")]
+        rows, columns = np.unravel_index(chosen, self.links.shape)
         return [(int(i), int(j), float(self.links[i, j])) for i, j in zip(rows, columns, strict=True)]
+
+    def _spread(self, order: np.ndarray, count: int) -> np.ndarray:
+        """Of links in this order, those that no earlier one has as a neighbour at both ends."""
+        assert self.links is not None
+        ends = np.unravel_index(order, self.links.shape)
+        grids = self.places_a.grid, self.places_b.grid
+        points = np.concatenate([np.divmod(end, grid[1]) for end, grid in zip(ends, grids, strict=True)]).T  # (n, 4)
+        kept: list[int] = []
+        for number, point in enumerate(points):
+            if len(kept) < count and not (np.abs(points[kept] - point).max(1, initial=0) < 2).any():
+                kept.append(number)
+        return order[kept]
 
     def words(self) -> list[str]:
         """What the numbers say, in sentences."""
@@ -167,7 +191,9 @@ class Explanation:
                 said.append("That is too much to trust it: what removing each place does is exact for every pooling.")
         if "distinct" in self.kinds:
             apart = (float(self.distinct_a.sum()) + float(self.distinct_b.sum())) / 2
-            said.append(f"{apart:.3f} of it sets this match apart: nearly all other pictures would not get it.")
+            said.append(
+                f"{apart:.3f} of the similarity sets this match apart: nearly all other pictures would not get it."
+            )
         if self.cancellation > MUCH:
             said.append(
                 f"Most of the evidence cancels: {self.cancellation:.1f} times as much was weighed as is left. "
@@ -284,6 +310,15 @@ def _places(model: Embedder, picture: Any, device) -> Places:
             f"{picture.name}: its places were made by another model; only vectors of one model can be compared"
         )
     return picture
+
+
+def _largest(values: np.ndarray, among: np.ndarray, count: int) -> np.ndarray:
+    """The places of the ``count`` largest values by size, largest first."""
+    size = np.abs(values[among])
+    if count < len(among):
+        kept = np.sort(np.argpartition(-size, count)[:count])
+        among, size = among[kept], size[kept]
+    return among[np.argsort(-size, kind="stable")]
 
 
 def _rounded(values: np.ndarray) -> list:

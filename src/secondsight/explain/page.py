@@ -33,7 +33,7 @@ def page(why: Explanation, *, kind: str = "share") -> str:
     data = {
         "images": [_image(why, "a", why.places_a, kinds), _image(why, "b", why.places_b, kinds)],
         "links": None if why.links is None else packed(why.links),
-        "strongest": why.strongest(14),
+        "strongest": why.strongest(10, spread=True),
         "codewords": None if why.codewords is None else np.round(why.codewords, 6).tolist(),
         "kinds": kinds,
         "kind": kind,
