@@ -177,7 +177,7 @@ def test_answers_that_are_not_taken_are_cut_off(photos, monkeypatch, caplog):
             connection.settimeout(30)
             # Nothing is ever read: first the server reads no more either, then it hangs up.
             with pytest.raises(ConnectionError):
-                connection.sendall(200_000 * b"GET /app.js HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                connection.sendall(1_000_000 * b"GET /app.js HTTP/1.1\r\nHost: localhost\r\n\r\n")
         with urllib.request.urlopen(f"{address}healthz") as answer:
             assert answer.status == 200
         assert 'status="500"' not in urllib.request.urlopen(f"{address}metrics").read().decode()

@@ -79,8 +79,9 @@ class Patient(HttpToolsProtocol):
         self.transport.close()
 
     def data_received(self, data: bytes) -> None:
+        before = self._timer
         super().data_received(data)
-        if self._timer is not None:
+        if self._timer is not None and self._timer is before:  # not a header that begins in this piece
             self._head += len(data)
             if self._head > HEADER:
                 self._end()
