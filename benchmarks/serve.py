@@ -3,16 +3,17 @@
     python benchmarks/serve.py                    # 100,000 vectors by id; pictures against the bare model
     python benchmarks/serve.py --items 10000 --seconds 5
     python benchmarks/serve.py --minutes 10       # and whether memory stays what it is
+    python benchmarks/serve.py --only pictures    # a part of it
 
 ``by id``, ``by vector``: 16 connections, each asks again as soon as it is answered. ``pictures``: 16 connections upload
 JPEGs; beside it, in turns, the bare model on batches of 16 pictures, on as many threads as the server has. Half load:
-the same, with pauses that halve the rate. Where a millisecond goes: each step of one request alone, in this process.
+half as many requests a second, evenly, each counted from when it was due. Where a millisecond goes: each step of one
+request alone, in this process.
 """
 
 from __future__ import annotations
 
 import argparse
-import http.client
 import io
 import json
 import os
@@ -23,17 +24,20 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 import torch
 from PIL import Image
 
 from measure import console, table, verdict
-from secondsight import fit, index
+from secondsight import fit, index, inference
+from secondsight.memory import keep_freed
 from secondsight.model import Embedder
 
 CLIENTS = 16
@@ -41,61 +45,69 @@ CLIP_RETRIEVAL = 20  # queries/s, at 50 ms: what its README says
 
 
 @contextmanager
-def served(path: Path) -> Iterator[tuple[int, int]]:
+def served(path: Path, runtime: str = "torch") -> Iterator[tuple[int, int]]:
     """The server in a process of its own: its port and its number."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     process = subprocess.Popen(
-        [sys.executable, "-m", "secondsight", "serve", str(path), "--port", str(port)],
+        [sys.executable, "-m", "secondsight", "serve", str(path), "--port", str(port), "--runtime", runtime],
         stdout=subprocess.PIPE,
         text=True,
     )
     try:
         assert process.stdout is not None
         process.stdout.readline()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/collections") as answer:  # the model is there
+            answer.read()
         yield port, process.pid
     finally:
         process.terminate()
         process.wait()
 
 
-Asked = tuple[bytes, dict[str, str]]
+def request(line: str, body: bytes = b"", kind: str = "application/json") -> bytes:
+    head = f"{line} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n"
+    return head.encode() + body
 
 
-def posted(body: dict[str, Any]) -> Asked:
-    return json.dumps(body).encode(), {"content-type": "application/json"}
+def posted(body: dict[str, Any]) -> bytes:
+    return request("POST /api/search", json.dumps(body).encode())
 
 
-def uploaded(picture: bytes) -> Asked:
+def uploaded(picture: bytes) -> bytes:
     parts = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.jpg"\r\n\r\n' + picture
     fields = b'\r\n--x\r\nContent-Disposition: form-data; name="k"\r\n\r\n5\r\n--x--\r\n'
-    return parts + fields, {"content-type": "multipart/form-data; boundary=x"}
+    return request("POST /api/search", parts + fields, "multipart/form-data; boundary=x")
 
 
 def load(
-    asked: Callable[[int], Asked], port: int, *, seconds: float, clients: int = CLIENTS, pause: float = 0.0
+    asked: Callable[[int], bytes], port: int, *, seconds: float, clients: int = CLIENTS, rate: float | None = None
 ) -> list[float]:
     """Seconds of every request, from ``clients`` connections that ask for ``seconds``.
 
+    Each asks again as soon as it is answered; with ``rate``, that many requests a second are due, evenly, and each
+    counts from when it is due, whether its connection was free by then or not.
     Bare sockets: http.client would take as much of the machine as the server does.
     """
     taken: list[float] = []
-    stop = time.perf_counter() + seconds
+    begin = time.perf_counter()
+    stop = begin + seconds
 
     def client(number: int) -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
             turn = number
-            while time.perf_counter() < stop:
-                body, headers = asked(turn)
-                lines = {"host": f"127.0.0.1:{port}", "content-length": str(len(body)), **headers}
-                head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-                start = time.perf_counter()
-                connection.sendall(f"POST /api/search HTTP/1.1\r\n{head}\r\n".encode() + body)
+            while (start := time.perf_counter()) < stop:
+                if rate is not None:
+                    due = begin + turn / rate
+                    if due >= stop:
+                        return
+                    time.sleep(max(0.0, due - start))
+                    start = due
+                connection.sendall(asked(turn))
                 answered(connection)
                 taken.append(time.perf_counter() - start)
                 turn += clients
-                time.sleep(pause)
 
     threads = [threading.Thread(target=client, args=(n,)) for n in range(clients)]
     for thread in threads:
@@ -105,8 +117,8 @@ def load(
     return taken
 
 
-def answered(connection: socket.socket) -> None:
-    """Read one answer to its end."""
+def answered(connection: socket.socket) -> bytes:
+    """One answer, read to its end."""
     content = b""
     while b"\r\n\r\n" not in content:
         content += connection.recv(1 << 16)
@@ -116,6 +128,7 @@ def answered(connection: socket.socket) -> None:
         body += connection.recv(1 << 16)
     if b" 200 " not in head[:16]:
         raise RuntimeError(body.decode())
+    return body
 
 
 def memory(pid: int) -> int:
@@ -154,7 +167,7 @@ def filled(made: index.Index, items: int) -> index.Index:
 
 def questions(made: index.Index, seconds: float, out) -> None:
     items, dense = len(made), [posted({"vector": v.tolist(), "k": 10}) for v in made.vectors(range(64))]
-    kinds: dict[str, Callable[[int], Asked]] = {
+    kinds: dict[str, Callable[[int], bytes]] = {
         "by id": lambda turn: posted({"id": turn % items, "k": 10}),
         "by vector": lambda turn: dense[turn % 64],
     }
@@ -166,7 +179,7 @@ def questions(made: index.Index, seconds: float, out) -> None:
             rate = len(taken) / seconds
             note = f"{verdict(rate, 500, at_least=True, unit='/s')}; {rate / CLIP_RETRIEVAL:.0f}× clip-retrieval's"
             row(out, f"{name}, {items:,} items, {structure}", taken, seconds, note)
-            half = load(asked, port, seconds=seconds, pause=CLIENTS / rate)
+            half = load(asked, port, seconds=seconds, rate=rate / 2)
             row(out, f"{name}, half load", half, seconds)
         row(out, "by id, one connection", load(kinds["by id"], port, seconds=seconds / 2, clients=1), seconds / 2)
 
@@ -184,47 +197,59 @@ def photos(folder: Path) -> list[bytes]:
     return found
 
 
-def bare(model: Embedder, seconds: float) -> float:
+def bare(run: Callable[[torch.Tensor], Any], side: int, seconds: float) -> float:
     """Pictures a second of the model alone."""
-    batch = torch.randint(0, 256, (16, 3, model.size, model.size), dtype=torch.uint8)
+    batch = torch.randint(0, 256, (16, 3, side, side), dtype=torch.uint8)
     batch = batch.contiguous(memory_format=torch.channels_last)  # as decoded pictures are
     start, count = time.perf_counter(), 0
     with torch.no_grad():
         while time.perf_counter() < start + seconds:
-            model(batch)
+            run(batch)
             count += 16
     return count / (time.perf_counter() - start)
 
 
-def pictures(made: index.Index, files: list[bytes], seconds: float, minutes: float, out) -> None:
+def pictures(made: index.Index, files: list[bytes], name: str, seconds: float, minutes: float, out) -> None:
+    """Uploads, embedded by the runtime of that name, against the runtime alone."""
     model, asked = made.model(), [uploaded(file) for file in files]
-    with served(made.path) as (port, pid):
-        load(lambda turn: asked[turn % 32], port, seconds=2 * seconds)  # fills what is kept
-        before, ratios, rates, rounds = memory(pid), [], [], []
+    run = inference.runtime(model, name)
+    run(torch.zeros(16, 3, model.size, model.size, dtype=torch.uint8))
+
+    def upload(turn: int) -> bytes:
+        return asked[turn % len(asked)]
+
+    with served(made.path, name) as (port, pid):
+        load(upload, port, seconds=2 * seconds)  # fills what is kept
+        ratios, rates, rounds = [], [], []
         for _ in range(3):
-            alone = bare(model, seconds)
-            rounds.append(load(lambda turn: asked[turn % 32], port, seconds=seconds))
+            alone = bare(run, model.size, seconds)
+            rounds.append(load(upload, port, seconds=seconds))
             rates.append(alone)
             ratios.append(len(rounds[-1]) / seconds / alone)
         share = verdict(statistics.median(ratios), 0.85, at_least=True)
         note = f"{share} of the bare model's {statistics.median(rates):.0f}/s"
-        row(out, "pictures", [one for taken in rounds for one in taken], 3 * seconds, note)
-        pause = CLIENTS / (len(rounds[-1]) / seconds)
-        row(out, "pictures, half load", load(lambda t: asked[t % 32], port, seconds=seconds, pause=pause), seconds)
-        load(lambda turn: asked[turn % 32], port, seconds=60 * minutes)
-        note = verdict(memory(pid) / before, 1.1, at_least=False)
-        out.add_row(f"memory after {minutes:g} more minutes", "", "", "", f"{note} of what it was when full")
+        row(out, f"pictures, {name}", [one for taken in rounds for one in taken], 3 * seconds, note)
+        half = len(rounds[-1]) / seconds / 2
+        row(out, f"pictures, {name}, half load", load(upload, port, seconds=seconds, rate=half), seconds)
+        row(out, f"pictures, {name}, one connection", load(upload, port, seconds=seconds, clients=1), seconds)
+        if minutes:
+            uploads, held = 0, []
+            for _ in range(10):
+                uploads += len(load(upload, port, seconds=6 * minutes))
+                held.append(memory(pid))
+                console.print(f"{uploads:,} uploads: {held[-1] / 2**20:.0f} MB", style="dim")
+            note = f"{verdict(held[-1] / held[0], 1.1, at_least=False)} of after a tenth, {held[0] / 2**20:.0f} MB"
+            out.add_row(f"memory, {minutes:g} minutes, {uploads:,} uploads", "", "", "", note)
 
 
 def boxes(made: index.Index, files: list[bytes], seconds: float, out) -> None:
     """Boxes on one upload, searched among the items of ``made``."""
     with served(made.path) as (port, _):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        body, headers = uploaded(files[0])
-        connection.request("POST", "/api/search", body, headers)
-        name = json.loads(connection.getresponse().read())["query"]
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+            connection.sendall(uploaded(files[0]))
+            name = json.loads(answered(connection))["query"]
 
-        def box(turn: int) -> Asked:
+        def box(turn: int) -> bytes:
             left = 0.1 + 0.01 * (turn % 30)
             return posted({"query": name, "box": [left, 0.2, left + 0.4, 0.7], "k": 20})
 
@@ -249,10 +274,14 @@ def milliseconds(made: index.Index, files: list[bytes], out) -> None:
     assert network.model is not None
     pixels = decoders.pixels(files[0], network.model.transform.target, "a").result()
     queries = made.vectors(range(16))
+    faiss.omp_set_num_threads(1)  # as the server does
     hits = made.searcher.search(queries[:1], 10)
     (answer,) = service.answers(hits)
+    with served(made.path) as (port, _):
+        empty = load(lambda _: request("GET /healthz"), port, seconds=1, clients=1)
+    out.add_row("HTTP: a request that asks for nothing", f"{1e3 * statistics.median(empty):.2f}")
     steps: dict[str, Callable[[], Any]] = {
-        "reading the request": lambda: SearchRequest.model_validate(json.loads(b'{"id": 3, "k": 10}')),
+        "reading the request": lambda: SearchRequest.model_validate_json(b'{"id": 3, "k": 10}'),
         "search, one question": lambda: made.searcher.search(queries[:1], 10),
         "search, each of 16 together": lambda: made.searcher.search(queries, 10),
         "what is known about 10 hits": lambda: service.answers(hits),
@@ -279,21 +308,30 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each load")
     parser.add_argument("--minutes", type=float, default=0.0, help="of uploads, to see whether memory grows")
+    parser.add_argument("--only", choices=("questions", "pictures", "boxes", "steps"), action="append")
     options = parser.parse_args()
+    keep_freed()  # as every verb does, the server among them: the bare model shall have what the server has
     threads = os.environ.get("OMP_NUM_THREADS", "all")
     out = table(f"Serving, {threads} threads", "load", "requests/s", "p50 ms", "p99 ms", "")
     spent = table("Where the milliseconds go", "step", "ms")
     with tempfile.TemporaryDirectory() as name:
         folder, files = Path(name), photos(Path(name))
-        questions(filled(index.create(folder / "many.index", dim=512), options.items), options.seconds, out)
-        model = network()
-        small = index.create(folder / "photos.index", model, str(folder / "photos"))
-        pictures(small, files, options.seconds, options.minutes, out)
-        filled(small, options.items)
-        boxes(small, files, options.seconds, out)
-        milliseconds(small, files, spent)
-    console.print(out)
-    console.print(spent)
+        made = index.create(folder / "photos.index", network(), str(folder / "photos"))
+        asked = options.only or ["questions", "pictures", "boxes", "steps"]
+        if "pictures" in asked:
+            for name in ("torch", "onnx"):
+                pictures(made, files, name, options.seconds, options.minutes if name == "torch" else 0, out)
+        if asked != ["pictures"]:
+            filled(made, options.items)
+        if "questions" in asked:
+            questions(made, options.seconds, out)
+        if "boxes" in asked:
+            boxes(made, files, options.seconds, out)
+        if "steps" in asked:
+            milliseconds(made, files, spent)
+    for one in (out, spent):
+        if one.row_count:
+            console.print(one)
 
 
 if __name__ == "__main__":

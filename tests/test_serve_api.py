@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,10 @@ from fastapi.testclient import TestClient
 
 from secondsight import explain
 from secondsight.index.hits import Item
+from secondsight.serve import answers
 from secondsight.serve.routes import application
 from secondsight.serve.service import described
-from serve_pictures import collection, content
+from serve_pictures import collection, content, pixels
 
 BOX = [0.2, 0.15, 0.7, 0.8]
 
@@ -171,12 +174,49 @@ def test_an_upload_that_is_no_picture_is_an_error_and_not_a_fault(client, pictur
     assert answer.json()["cure"]
 
 
+@pytest.mark.parametrize("charset", ["punycode", "undefined", "no-such-thing", "utf-16"])
+def test_a_form_in_any_character_set_is_no_fault(client, charset):
+    head = {"content-type": f"multipart/form-data; boundary=x; charset={charset}"}
+    body = (
+        b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.png"\r\n\r\n' + content(1) + b"\r\n--x--\r\n"
+    )
+    answer = client.post("/api/search", content=body, headers=head)
+    assert answer.status_code in (200, 422)
+    assert answer.status_code == 200 or answer.json()["cure"]
+
+
+def test_an_upload_is_never_written_to_a_disk(client, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", "/no/such/folder")
+    large = io.BytesIO()
+    pixels(1, size=(1200, 800)).save(large, "BMP")
+    assert len(large.getvalue()) > 2 << 20
+    assert upload(client, large.getvalue()).status_code == 200
+
+
 def test_the_description_names_every_address(client):
     described = client.get("/openapi.json").json()
     assert {"/api/search", "/api/explain", "/api/items", "/api/image/{id}", "/api/map"} <= described["paths"].keys()
     kinds = described["paths"]["/api/search"]["post"]["requestBody"]["content"]
     assert kinds.keys() == {"multipart/form-data", "application/json"}
     assert "like" in described["components"]["schemas"]["SearchRequest"]["properties"]
+
+
+def test_answers_are_as_they_are_described(client):
+    asked = {
+        answers.SearchAnswer: client.post("/api/search", json={"id": 1, "k": 3}),
+        answers.ExplainAnswer: client.post("/api/explain", json={"a": {"id": 1}, "b": {"id": 2}}),
+        answers.PartsAnswer: client.post("/api/parts", json={"of": {"id": 1}}),
+        answers.ItemsAnswer: client.get("/api/items"),
+        answers.CollectionsAnswer: client.get("/api/collections"),
+        answers.Health: client.get("/healthz"),
+        answers.Trouble: client.get("/api/image/99"),
+    }
+    given = {model: answer.json() for model, answer in asked.items()}
+    given[answers.MapAnswer] = later(client, "/api/map")
+    given[answers.CodewordsAnswer] = later(client, "/api/codewords")
+    given[answers.DuplicatesAnswer] = later(client, "/api/duplicates")
+    for model, answer in given.items():
+        assert model.model_validate(answer).model_dump(mode="json", exclude_unset=True) == answer
 
 
 def later(client, address):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -83,7 +85,8 @@ def test_other_names_and_other_sites_are_turned_away(photos):
     with client(photos, hosts={"localhost"}, base="http://evil.example") as http:
         assert http.get("/api/items").status_code == 421
     with client(photos) as http:
-        assert http.get("/api/items", headers={"sec-fetch-site": "cross-site"}).status_code == 403
+        for site in ("cross-site", "same-site"):  # a neighbour's, too: another port of this machine
+            assert http.get("/api/items", headers={"sec-fetch-site": site}).status_code == 403
         assert http.get("/api/items", headers={"sec-fetch-site": "same-origin"}).status_code == 200
 
 
@@ -155,8 +158,45 @@ def test_a_header_that_never_ends_is_cut_off_at_once_or_in_time(photos, monkeypa
         with socket.create_connection(place) as connection:
             connection.sendall(whole + b"X: " + b"x" * (2 * connections.HEADER))
             assert closed(connection)
+        with socket.create_connection(place) as connection:  # complete, and too large
+            connection.sendall(whole + b"X: yyy\r\n" * connections.HEADER + b"\r\n")
+            connection.settimeout(30)
+            assert b" 400 " in connection.recv(100)
         with urllib.request.urlopen(f"{address}healthz") as answer:
             assert answer.status == 200
+
+
+def test_answers_that_are_not_taken_are_cut_off(photos, monkeypatch, caplog):
+    from secondsight.serve import connections
+
+    monkeypatch.setattr(connections, "TAKING", 0.3)
+    with running(application([photos])) as address:
+        with socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect(("127.0.0.1", int(address.rstrip("/").rpartition(":")[2])))
+            connection.settimeout(30)
+            # Nothing is ever read: first the server reads no more either, then it hangs up.
+            with pytest.raises(ConnectionError):
+                connection.sendall(1_000_000 * b"GET /app.js HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        with urllib.request.urlopen(f"{address}healthz") as answer:
+            assert answer.status == 200
+        assert 'status="500"' not in urllib.request.urlopen(f"{address}metrics").read().decode()
+    assert not caplog.records
+
+
+def test_a_connection_too_many_is_told_when_to_come_back(photos, monkeypatch):
+    from secondsight.serve import connections
+
+    monkeypatch.setattr(connections, "CONNECTIONS", 2)
+    with running(application([photos])) as address, contextlib.ExitStack() as held:
+        place = ("127.0.0.1", int(address.rstrip("/").rpartition(":")[2]))
+        for _ in range(2):
+            held.enter_context(socket.create_connection(place))
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"{address}healthz")
+        assert refused.value.code == 503
+        assert refused.value.headers["retry-after"]
+        assert json.loads(refused.value.read())["cure"]
 
 
 def test_a_full_server_says_when_to_come_back(photos):

@@ -9,6 +9,7 @@ import typer
 from secondsight.cli import options
 from secondsight.cli.runtime import OPTION_HELP, use
 from secondsight.errors import ConfigError
+from secondsight.memory import one_heap
 from secondsight.terminal import console as terminal
 from secondsight.terminal import marked
 
@@ -39,6 +40,7 @@ def serve(
     from secondsight import index as room
     from secondsight.serve.server import check_token, demo_index, serve
 
+    one_heap()  # the network has a thread of its own
     check_token(host, token)
     if not paths:
         found = demo_index()

@@ -82,8 +82,7 @@ class Guard:
                 given = {name.lower() for name, _ in message.get("headers", [])}
                 more = [(name, value) for name, value in OWN if name not in given]
                 message = {**message, "headers": [*message.get("headers", []), *more]}
-            async with asyncio.timeout(self.limits.arrival):  # whoever does not read the answer is cut off
-                await send(message)
+            await send(message)
 
         try:
             await self._checked(scope, receive, answer)
@@ -105,7 +104,8 @@ class Guard:
             raise Refused(421, "this server answers to localhost only", "use the address that it printed")
         if scope["path"] not in OPEN:
             await self._known(scope, headers, send)
-        if headers.get("sec-fetch-site", "none") == "cross-site" and scope["path"].startswith("/api"):
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and scope["path"].startswith("/api"):
+            # "same-site" is a page on another port of this machine, or on a neighbouring host.
             raise Refused(403, "a page of another site asked for this", "open the page of this server")
         body = await self._body(headers, receive)
         if scope["path"] in OPEN:
@@ -113,17 +113,13 @@ class Guard:
             return
         if self.working >= self.limits.waiting:
             self.metrics.refused.inc()
-            raise self._later()
+            raise _later(self.limits.retry)
         self.working += 1
         try:
             async with asyncio.timeout(self.limits.working):
                 await self.app(scope, _replay(body, receive), send)
         finally:
             self.working -= 1
-
-    def _later(self) -> Refused:
-        retry = {"retry-after": str(self.limits.retry)}
-        return Refused(503, "the server is busy", f"try again in {self.limits.retry} s", **retry)
 
     async def _known(self, scope: Scope, headers: dict[str, str], send: Send) -> None:
         """Only who has the token; it may come in a header, in the cookie, or once in the page's address."""
@@ -157,7 +153,7 @@ class Guard:
             raise large
         if self.arriving >= 2 * self.limits.waiting:
             self.metrics.refused.inc()
-            raise self._later()
+            raise _later(self.limits.retry)
         self.arriving += 1
         content = bytearray()
         try:
@@ -176,6 +172,15 @@ class Guard:
             raise Refused(408, slow, "send a smaller picture", connection="close") from error
         finally:
             self.arriving -= 1
+
+
+def _later(retry: int, **headers: str) -> Refused:
+    return Refused(503, "the server is busy", f"try again in {retry} s", **{"retry-after": str(retry)}, **headers)
+
+
+async def full(scope: Scope, receive: Receive, send: Send) -> None:
+    """ASGI: what is answered on a connection too many."""
+    await _refuse(send, _later(1, connection="close"))
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

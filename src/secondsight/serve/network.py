@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from secondsight.memory import give_back
 from secondsight.serve.shelf import Seen
 
 if TYPE_CHECKING:
     from secondsight.model import Embedder
+
+TIDY = 60.0  # seconds of work between two times that freed memory is given back
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +41,7 @@ class NetworkQueue:
         self.batch = batch
         self.batches = self.pictures = 0
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._tidied = time.monotonic()
         self._thread = threading.Thread(target=self._work, name="network", daemon=True)
         self._thread.start()
 
@@ -63,6 +68,9 @@ class NetworkQueue:
                             job.future.set_exception(error)
             if not open_:
                 return
+            if time.monotonic() > self._tidied + TIDY:
+                give_back()
+                self._tidied = time.monotonic()
 
     def _gathered(self) -> tuple[list[_Job], bool]:
         """What waits, at most a batch, at least one; and whether there will be more."""

@@ -1,4 +1,4 @@
-"""What can be asked of the server, and what it answers: these become its OpenAPI description."""
+"""What can be asked of the server: these become its OpenAPI description, as ``answers.py`` does."""
 
 from __future__ import annotations
 
@@ -87,44 +87,6 @@ class DismissRequest(StrictRequest):
 
     ids: list[Id] = Field(min_length=2, max_length=500)
     collection: int = Field(default=0, ge=0, le=99)
-
-
-class ItemAnswer(BaseModel):
-    id: int
-    label: str | None
-    path: str | None = Field(description="As it stands in the folder or table that it came from.")
-    width: int | None
-    height: int | None
-    columns: dict[str, Any]
-
-
-class Hit(ItemAnswer):
-    score: float = Field(description="Cosine: 1 is the same picture.")
-    probability: float | None = Field(description="How likely it is a match, in the sense of `meaning`.")
-    match: bool = Field(description="Above the score at which this collection's matches end.")
-
-
-class SearchAnswer(BaseModel):
-    hits: list[Hit]
-    query: str | None = Field(
-        default=None, description="Name of the upload, for boxes and explanations; kept for a while."
-    )
-    meaning: str = Field(description="What a probability says.")
-    why: str | None = Field(default=None, description="Why there are fewer hits than asked for.")
-    seen: list[float] | None = Field(default=None, description="The part of the query that the model looked at.")
-    milliseconds: dict[str, float]
-
-
-class ItemsAnswer(BaseModel):
-    items: list[ItemAnswer]
-    total: int
-
-
-class Trouble(BaseModel):
-    """Every error: what is wrong, and what to do about it."""
-
-    error: str
-    cure: str
 
 
 def box_of(sides: list[float] | None) -> Box | None:

@@ -13,10 +13,11 @@ from typing import Annotated, Any, Literal
 from fastapi import FastAPI, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
+from starlette.formparsers import MultiPartException, MultiPartParser
 
 from secondsight.errors import ConfigError
 from secondsight.index import Index
-from secondsight.serve import facets, requests, surveys, troubles
+from secondsight.serve import answers, facets, requests, surveys, troubles
 from secondsight.serve.decoders import Decoders
 from secondsight.serve.guard import Guard
 from secondsight.serve.metrics import Metrics
@@ -35,7 +36,7 @@ started with a token, send it as `Authorization: Bearer TOKEN`.
 """
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    code: {"model": requests.Trouble, "description": words}
+    code: {"model": answers.Trouble, "description": words}
     for code, words in {
         400: "No request that can be read.",
         404: "Not there, or no longer kept.",
@@ -134,7 +135,7 @@ def _searching(app: FastAPI, services: Sequence[Service]) -> None:
 
     @app.post(
         "/api/search",
-        response_model=requests.SearchAnswer,
+        response_model=answers.SearchAnswer,
         responses=ERRORS,
         openapi_extra={"requestBody": body},
         summary="Find what is like a picture, a part of it, an item, a vector, or examples",
@@ -143,11 +144,21 @@ def _searching(app: FastAPI, services: Sequence[Service]) -> None:
         asked, upload = await _asked(request)
         return JSONResponse(await chosen(services, asked.collection).search(asked, upload))
 
-    @app.post("/api/explain", responses=ERRORS, summary="Why two pictures match, place by place")
+    @app.post(
+        "/api/explain",
+        response_model=answers.ExplainAnswer,
+        responses=ERRORS,
+        summary="Why two pictures match, place by place",
+    )
     async def explain(asked: requests.ExplainRequest) -> JSONResponse:
         return JSONResponse(await chosen(services, asked.collection).explain(asked.a, asked.b, asked.most))
 
-    @app.post("/api/parts", responses=ERRORS, summary="Parts of a picture that are worth searching for")
+    @app.post(
+        "/api/parts",
+        response_model=answers.PartsAnswer,
+        responses=ERRORS,
+        summary="Parts of a picture that are worth searching for",
+    )
     async def parts(asked: requests.PartsRequest) -> JSONResponse:
         return JSONResponse({"parts": await chosen(services, asked.collection).parts(asked.of, asked.count)})
 
@@ -165,6 +176,12 @@ def _searching(app: FastAPI, services: Sequence[Service]) -> None:
     app.openapi = described_openapi
 
 
+class Form(MultiPartParser):
+    """starlette's, but no upload is ever written to a disk: the guard has bounded it."""
+
+    spool_max_size = 0  # no bound
+
+
 async def _asked(request: Request) -> tuple[requests.SearchRequest, bytes | None]:
     """A search from JSON, or from a form with a file."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -172,14 +189,17 @@ async def _asked(request: Request) -> tuple[requests.SearchRequest, bytes | None
         return _read(await request.body()), None
     if kind != "multipart/form-data":
         raise ConfigError(f"a body of {kind or 'no type'}; send application/json, or multipart/form-data with a file")
-    async with request.form(max_files=1, max_fields=12, max_part_size=1 << 20) as form:
-        fields: dict[str, Any] = {}
-        upload = None
-        for name, value in form.multi_items():
-            if isinstance(value, str):
-                fields[name] = _json(value, f"the field {name!r}")
-            elif name == "file":
-                upload = await value.read()
+    try:
+        form = await Form(request.headers, request.stream(), max_files=1, max_fields=12, max_part_size=1 << 20).parse()
+    except (MultiPartException, UnicodeError) as error:  # some character sets of Python's cannot be decoded from
+        raise ConfigError(f"a form that cannot be read ({error}); see /openapi.json") from error
+    fields: dict[str, Any] = {}
+    upload = None
+    for name, value in form.multi_items():
+        if isinstance(value, str):
+            fields[name] = _json(value, f"the field {name!r}")
+        elif name == "file":
+            upload = await value.read()
     if upload is None:
         raise ConfigError("the form has no file; send the picture as the field 'file'")
     return requests.SearchRequest.model_validate(fields), upload
@@ -193,7 +213,9 @@ def _read(body: bytes) -> requests.SearchRequest:
         first = error.errors(include_url=False)[0]
         if first["type"] != "json_invalid":
             raise
-        raise ConfigError(f"the body is not JSON ({first['ctx']['error']}); see /openapi.json") from error
+        raise ConfigError(
+            f"the body is not JSON ({first['msg'].removeprefix('Invalid JSON: ')}); see /openapi.json"
+        ) from error
 
 
 def _json(text: str | bytes, what: str) -> Any:
@@ -206,7 +228,7 @@ def _json(text: str | bytes, what: str) -> Any:
 def _items(app: FastAPI, services: Sequence[Service]) -> None:
     @app.get(
         "/api/items",
-        response_model=requests.ItemsAnswer,
+        response_model=answers.ItemsAnswer,
         responses=ERRORS,
         summary="Items in the order of their ids",
     )
@@ -250,11 +272,15 @@ def _jpeg(content: bytes, seconds: int) -> Response:
 
 
 def _state(app: FastAPI, services: Sequence[Service], metrics: Metrics) -> None:
-    @app.get("/api/collections", summary="What is served, and what it can be filtered by")
+    @app.get(
+        "/api/collections",
+        response_model=answers.CollectionsAnswer,
+        summary="What is served, and what it can be filtered by",
+    )
     async def collections() -> JSONResponse:
         return JSONResponse({"collections": [await service.run(_described, service) for service in services]})
 
-    @app.get("/healthz", summary="Whether the server is well")
+    @app.get("/healthz", response_model=answers.Health, summary="Whether the server is well")
     async def healthz() -> JSONResponse:
         return JSONResponse({"status": "ok", "items": [len(service.index) for service in services]})
 
@@ -277,6 +303,7 @@ def _described(service: Service) -> dict[str, Any]:
         "cut": info["scores"].get("cut"),
         "generation": info["generation"],
         "trouble": trouble,
+        "explains": model is not None,
         "exact": bool(model is not None and model.pooling.additive),
         "codewords": bool(model is not None and getattr(model.pooling, "codebooks", None)),
         **facets.facets(service.index),

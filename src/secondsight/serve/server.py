@@ -101,7 +101,6 @@ def serve(
         date_header=False,
         timeout_keep_alive=15,
         timeout_graceful_shutdown=10,
-        limit_concurrency=8 * limits.waiting,
         ws="none",
         backlog=128,
     )

@@ -15,8 +15,9 @@ from secondsight import explain
 from secondsight.data.imageset import ImageSet
 from secondsight.errors import ConfigError
 from secondsight.index import Index
-from secondsight.serve import layout
-from secondsight.serve.requests import DismissRequest, Trouble, Which
+from secondsight.serve import answers, layout
+from secondsight.serve.answers import Trouble
+from secondsight.serve.requests import DismissRequest, Which
 from secondsight.serve.service import Gone, Service, chosen, described
 from secondsight.terminal import plain
 
@@ -67,18 +68,31 @@ def install(app: FastAPI, services: Sequence[Service]) -> None:
     def which(number: int, every: Sequence[Once]) -> tuple[Service, Once]:
         return chosen(services, number), every[number]
 
-    @app.get("/api/map", responses=WAIT, summary="Where the map puts the items; 202 while it is computed")
+    @app.get(
+        "/api/map",
+        response_model=answers.MapAnswer,
+        responses=WAIT,
+        summary="Where the map puts the items; 202 while it is computed",
+    )
     async def map_(collection: Which = 0) -> JSONResponse:
         service, once = which(collection, maps)
         return _answer(await once.get(service))
 
-    @app.get("/api/codewords", responses=WAIT, summary="What each codeword looks at; 202 while it is computed")
+    @app.get(
+        "/api/codewords",
+        response_model=answers.CodewordsAnswer,
+        responses=WAIT,
+        summary="What each codeword looks at; 202 while it is computed",
+    )
     async def codewords(collection: Which = 0) -> JSONResponse:
         service, once = which(collection, words)
         return _answer(await once.get(service))
 
     @app.get(
-        "/api/duplicates", responses=WAIT, summary="Groups of pictures that are the same; 202 while they are looked for"
+        "/api/duplicates",
+        response_model=answers.DuplicatesAnswer,
+        responses=WAIT,
+        summary="Groups of pictures that are the same; 202 while they are looked for",
     )
     async def duplicates(collection: Which = 0) -> JSONResponse:
         service, once = which(collection, groups)
@@ -87,6 +101,7 @@ def install(app: FastAPI, services: Sequence[Service]) -> None:
 
     @app.post(
         "/api/dismiss",
+        response_model=answers.DismissAnswer,
         responses={404: {"model": Trouble}},
         summary="Remember that these items are no duplicates of each other",
     )

@@ -1,6 +1,6 @@
 // The page: asks every collection that is served, shows the answers, goes from view to view.
 
-import { capital, find, make, say } from "/elements.js";
+import { capital, count, find, make, pictures, say } from "/elements.js";
 import { collections, get, image, post, upload, uploaded } from "/api.js";
 import * as filters from "/filters.js";
 import * as intake from "/intake.js";
@@ -15,7 +15,6 @@ const PAGE = 300; // items of the collection that come at a time
 let asking = null, panes = [];
 const { current } = trail;
 const status = (...words) => find("#status").replaceChildren(...words);
-const count = (n) => n.toLocaleString("en");
 
 // Asking
 
@@ -85,14 +84,15 @@ function show(search, number, answer, signal) {
 function told(answer, search) {
   const judged = answer.hits.some((hit) => hit.probability !== null), matches = answer.hits.filter((hit) => hit.match && hit.probability !== null).length;
   const what = search.box ? "this part" : "this picture", all = matches === answer.hits.length && matches === STEPS[0] ? `${matches} or more` : matches;
-  const first = !answer.hits.length ? "Nothing found" : !judged ? `The nearest ${answer.hits.length}` : matches ? `${all} ${sureness(answer.hits)}` : `The nearest ${answer.hits.length}`;
-  return [make("b", {}, first), ` ${matches ? "as" : "to"} ${what}`, answer.why ? ` · ${capital(answer.why)}` : "", make("span", { className: "hint" }, ` · ${Math.max(1, Math.round(answer.milliseconds.all))} ms`)];
+  const nearest = answer.hits.length === 1 ? "The nearest one" : `The nearest ${count(answer.hits.length)}`;
+  const first = !answer.hits.length ? "Nothing found" : !judged ? nearest : matches ? `${all} ${sureness(answer.hits)}` : nearest;
+  return [make("b", {}, first), ` ${matches ? "as" : answer.hits.length ? "to" : "for"} ${what}`, answer.why ? ` · ${capital(answer.why)}` : "", make("span", { className: "hint" }, ` · ${Math.max(1, Math.round(answer.milliseconds.all))} ms`)];
 }
 
 async function suggest(search) {
   if (search.parts === undefined) {
     search.parts = [];
-    if (!collections[0].trouble) try { search.parts = (await post("/api/parts", { of: search.refs[0], count: 6 })).parts; } catch { /* parts are an offer, not an answer */ }
+    if (collections[0].explains) try { search.parts = (await post("/api/parts", { of: search.refs[0], count: 6 })).parts; } catch { /* parts are an offer, not an answer */ }
   }
   if (current() === search) query.suggest(search.parts.length > 1 ? search.parts : [], ofQuery);
 }
@@ -110,7 +110,7 @@ async function browse(signal) {
         if (next.items.length && !signal.aborted) pane.rows.extend(items);
       };
       if (signal.aborted) return;
-      if (number === 0) status(...(total ? [make("b", {}, `${count(total)} pictures`), ". Drop one of yours, or click one to search with it."] : []));
+      if (number === 0) status(...(total ? [make("b", {}, pictures(total)), collections[0].trouble ? ". Search with any of them." : ". Search with one of yours, or with any of these."] : []));
       if (panes.length > 1) find(".told", pane.section).textContent = "";
       pane.said.hidden = total > 0;
       browsed(pane, items, number, acts(number), { end: more, total });
@@ -125,7 +125,7 @@ function acts(number) {
   const example = (sign) => ({ id, query: name }, box) => trail.mark({ collection: number, id, query: name, box }, sign);
   const self = {
     search: ({ id }, box) => (id === undefined ? boxed(box) : trail.searchItem(id, number, box)), like: example("+"), unlike: example("−"), marked: (id) => trail.marked(id, number),
-    why: (item) => { const search = current(); if (search) openWhy({ search, hit: item, number, acts: self }); },
+    why: collections[number].explains ? (item) => { const search = current(); if (search) openWhy({ search, hit: item, number, acts: self }); } : null,
   };
   return self;
 }
@@ -165,11 +165,11 @@ async function watch() {
   collections[0].items = now.items[0];
   titled();
   if (!current() && scrollY < 200) return run();
-  status(`The collection ${more > 0 ? `has ${count(more)} more pictures` : "changed"}. `, make("button", { type: "button", onclick: () => run() }, "Look again"));
+  status(`The collection ${more > 0 ? `has ${count(more)} more ${more === 1 ? "picture" : "pictures"}` : "changed"}. `, make("button", { type: "button", onclick: () => run() }, "Look again"));
 }
 
 function titled() {
-  find("#collection").textContent = `${collections.map((one) => one.name).join(" beside ")} · ${count(collections[0].items)} pictures`;
+  find("#collection").textContent = `${collections.map((one) => one.name).join(" beside ")} · ${pictures(collections[0].items)}`;
 }
 
 async function start() {
@@ -188,6 +188,9 @@ async function start() {
     return { section, said, rows: new Rows(list), height: collections.length > 1 ? 130 : 190 };
   });
   document.body.classList.toggle("several", collections.length > 1);
+  document.body.classList.toggle("no-photos", Boolean(first.trouble));
+  document.body.classList.toggle("no-parts", !first.explains);
+  if (first.trouble) { find("#drop .large").textContent = "Search with any picture"; find("#drop .large + p").textContent = "by a click on it"; }
   if (first.trouble) say({ message: `this collection can be browsed and searched by its own pictures, but not by yours: ${first.trouble}`, cure: "" });
   filters.start(first, run);
   history.replaceState({ here: -1 }, "", location.hash || "#/");

@@ -13,6 +13,9 @@ export function make(tag, attributes = {}, ...children) {
   return element;
 }
 
+export const count = (n) => n.toLocaleString("en");
+export const pictures = (n) => `${count(n)} ${n === 1 ? "picture" : "pictures"}`;
+
 export const percent = (p) => (p >= 0.995 ? "≈100 %" : p < 0.005 ? "<1 %" : `${Math.round(100 * p)} %`);
 
 export function say(trouble) {

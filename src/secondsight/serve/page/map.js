@@ -1,6 +1,6 @@
 // The map: similar pictures are near each other; closer, dots become pictures.
 
-import { find, say } from "/elements.js";
+import { count, find, pictures as several, say } from "/elements.js";
 import { computed, get, thumbnail } from "/api.js";
 import { browsed } from "/results.js";
 import { Rows } from "/rows.js";
@@ -25,7 +25,7 @@ function stretched(given) {
   return { ...given, places: given.places.map((place) => place.map((value, axis) => 0.04 + 0.92 * (value - ends[axis][0]) / Math.max(1e-9, ends[axis][1] - ends[axis][0]))) };
 }
 
-function told() { said.textContent = map.ids.length ? `${map.ids.length.toLocaleString("en")} pictures. Drag to move, scroll to come closer, click one to search with it.` : "There is nothing to show yet."; }
+function told() { said.textContent = map.ids.length ? `${several(map.ids.length)}. Drag to move, scroll to come closer, click one to search with it.` : "There is nothing to show yet."; }
 
 const wide = () => canvas.clientWidth * view.zoom, tall = () => canvas.clientHeight * view.zoom;
 const screen = ([x, y]) => [(x - view.x) * wide() + canvas.clientWidth / 2, (y - view.y) * tall() + canvas.clientHeight / 2];
@@ -75,7 +75,7 @@ function pictured(i, x, y, edge) {
 function free(cells, column, row, x, y) {
   for (let c = column - 1; c <= column + 1; c++) for (let r = row - 1; r <= row + 1; r++) {
     const other = cells.get(`${c},${r}`);
-    if (other && ((c === column && r === row) || (Math.abs(other[1] - x) < PICTURE && Math.abs(other[2] - y) < PICTURE))) return false;
+    if (other && ((c === column && r === row) || (Math.abs(other[1] - x) < PICTURE + 8 && Math.abs(other[2] - y) < PICTURE + 8))) return false;
   }
   return true;
 }
@@ -175,7 +175,7 @@ export function within(loop, [x, y]) {
 
 async function choose(holds) {
   const chosen = map.ids.filter((_, i) => holds(screen(map.places[i])));
-  said.textContent = chosen.length ? `${chosen.length} pictures selected${chosen.length > CHOSEN ? `, the first ${CHOSEN} are` : ","} below the map.` : "No picture lies in this area.";
+  said.textContent = chosen.length ? `${several(chosen.length)} selected, ${chosen.length > CHOSEN ? `the first ${count(CHOSEN)} ` : ""}below the map.` : "No picture lies in this area.";
   rows ??= new Rows(find("#map-chosen"));
   try {
     const { items } = chosen.length ? await get(`/api/items?limit=${CHOSEN}&where=${encodeURIComponent(JSON.stringify({ id: chosen.slice(0, CHOSEN) }))}`) : { items: [] };

@@ -34,7 +34,7 @@ const settle = (wait) => { clearTimeout(timer); timer = setTimeout(() => changed
 const clamp = (x) => Math.min(1, Math.max(0, x));
 
 frame.addEventListener("pointerdown", (down) => {
-  if (down.button) return;
+  if (down.button || document.body.classList.contains("no-parts")) return;
   down.preventDefault();
   const area = frame.getBoundingClientRect(), at = (event) => [clamp((event.clientX - area.left) / area.width), clamp((event.clientY - area.top) / area.height)];
   const [x0, y0] = at(down), before = sides, moving = down.target === box && sides;

@@ -22,10 +22,10 @@ export function card(item, number, acts) {
     made.append(make("div", { className: "meter", "aria-hidden": "true" }, fill));
   }
   if (scored) {
-    const act = (drawing, words, does, pressed) => make("button", { type: "button", "aria-label": `${words}: ${name}`, title: words, "aria-pressed": pressed, onclick: () => does(item) }, icon(drawing));
+    const act = (drawing, words, key, does, pressed) => make("button", { type: "button", "aria-label": `${words}: ${name}`, title: `${words} (${key})`, "aria-pressed": pressed, onclick: () => does(item) }, icon(drawing));
     const marked = acts.marked(item.id);
-    made.append(make("div", { className: marked ? "acts marked" : "acts" }, act("search", "Search with this", acts.search),
-      act("more", "More like this", acts.like, String(marked === "+")), act("less", "Less like this", acts.unlike, String(marked === "−"))));
+    made.append(make("div", { className: marked ? "acts marked" : "acts" }, act("search", "Search with this", "s", acts.search),
+      act("more", "More like this", "+", acts.like, String(marked === "+")), act("less", "Less like this", "-", acts.unlike, String(marked === "−"))));
   }
   made.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;

@@ -7,6 +7,7 @@ import { nameOf } from "/results.js";
 
 const dialog = find("#why"), pair = find("#why-pair"), said = find("#why-said"), panel = find("#why-part");
 const figures = [...pair.querySelectorAll("figure")], frames = figures.map((figure) => find(".frame", figure)), pictures = figures.map((figure) => find("img", figure));
+const touch = matchMedia("(pointer: coarse)").matches;
 let why = null, kind = "share", held = null, word = null, part = null; // part: { side, box }
 const sides = () => [why.a, why.b];
 const signed = (value, digits = 3) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
@@ -105,7 +106,7 @@ function draw() {
 }
 
 function tell() {
-  if (held === null) { said.textContent = why.exact ? "Move over a place to see what it matches; drag over a part to see what it adds." : "Move over a place to see its share; drag over a part to see what it adds."; return; }
+  if (held === null) { said.textContent = `${touch ? "Touch" : "Move over"} a place to see ${why.exact ? "what it matches" : "its share"}; drag over a part to see what it adds.`; return; }
   const [i, place] = held, side = sides()[i], at = (n, [, w]) => `row ${Math.floor(n / w) + 1}, column ${(n % w) + 1}`;
   const best = why.links.filter((link) => link[i] === place).slice(0, 3).map((link) => `${at(link[1 - i], sides()[1 - i].grid)} (${signed(link[2], 4)})`);
   said.textContent = `${i ? "The match" : "Your query"}, ${at(place, side.grid)}: ${kind} ${signed(side[kind].flat()[place], 4)}${best.length ? `; goes with ${best.join(", ")}` : ""}.`;
