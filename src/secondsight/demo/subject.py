@@ -31,8 +31,8 @@ SETTINGS = (
 )
 """How the emoji depart from the recipe ``photos``: only what comes after the network learns, quickly.
 
-Mirror images stay off: arrows and clocks have a direction. ``benchmarks/demo_settings.py`` tries others, on emoji that the
-demo never shows.
+Mirror images stay off: arrows and clocks have a direction. ``benchmarks/demo_settings.py`` tries others, on emoji that
+the demo never shows.
 """
 
 LEAST = 8
