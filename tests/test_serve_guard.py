@@ -166,6 +166,12 @@ def test_a_header_that_never_ends_is_cut_off_at_once_or_in_time(photos, monkeypa
             assert answer.status == 200
 
 
+def ask(connection, request, times):
+    for _ in range(times):
+        connection.sendall(request)
+        time.sleep(0.003)
+
+
 def test_answers_that_are_not_taken_are_cut_off(photos, monkeypatch, caplog):
     from secondsight.serve import connections
 
@@ -175,13 +181,25 @@ def test_answers_that_are_not_taken_are_cut_off(photos, monkeypatch, caplog):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connection.connect(("127.0.0.1", int(address.rstrip("/").rpartition(":")[2])))
             connection.settimeout(30)
-            # Nothing is ever read: first the server reads no more either, then it hangs up.
+            # Nothing is ever read, until the system holds no more for this client; then the server hangs up.
             with pytest.raises(ConnectionError):
-                connection.sendall(1_000_000 * b"GET /app.js HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                ask(connection, b"GET /app.js HTTP/1.1\r\nHost: localhost\r\n\r\n", 10_000)
         with urllib.request.urlopen(f"{address}healthz") as answer:
             assert answer.status == 200
         assert 'status="500"' not in urllib.request.urlopen(f"{address}metrics").read().decode()
     assert not caplog.records
+
+
+def test_requests_that_do_not_wait_for_answers_are_not_kept_without_end(photos):
+    with running(application([photos])) as address:
+        place = ("127.0.0.1", int(address.rstrip("/").rpartition(":")[2]))
+        with socket.create_connection(place) as connection:
+            connection.settimeout(30)
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(100_000 * b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert closed(connection)
+        with urllib.request.urlopen(f"{address}healthz") as answer:
+            assert answer.status == 200
 
 
 def test_a_connection_too_many_is_told_when_to_come_back(photos, monkeypatch):

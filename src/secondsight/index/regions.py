@@ -60,7 +60,7 @@ def why(index: Index, query: Any, id: int, *, region: Any = None) -> Explanation
         best = max(item.parts(index.parts.count - 1), key=lambda part: float(part.vector @ asked.vector))
         if best.vector @ asked.vector > item.vector @ asked.vector:
             item = item.only(best.mask)
-    itself = query if isinstance(query, (int, np.integer)) else _found(index, query)
+    itself = int(query) if isinstance(query, (int, np.integer)) else _found(index, query)
     return explain.pair(index.model(), asked, item, others=others(index, [itself, id]), device=index.device)
 
 
@@ -78,7 +78,7 @@ def others(index: Index, but: Sequence[int | None]) -> np.ndarray | None:
 
 
 def _found(index: Index, query: Any) -> int | None:
-    return index.find(query) if isinstance(query, (str, os.PathLike)) else None
+    return index.find(os.fspath(query)) if isinstance(query, (str, os.PathLike)) else None
 
 
 def by_links(index: Index, queries: Sequence[Any], hits: Hits, k: int) -> Hits:

@@ -15,6 +15,7 @@ PATIENCE = 10.0  # seconds for the header of a request to be complete
 HEADER = 16_384  # bytes of it
 TAKING = 20.0  # seconds in which a client must have taken what it was sent
 CONNECTIONS = 512
+WAITING = 64  # requests of one connection that came before the answer to the one before them
 
 
 class Patient(HttpToolsProtocol):
@@ -64,6 +65,8 @@ class Patient(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._stop()
+        if len(self.pipeline) >= WAITING:  # uvicorn would keep any number of them
+            raise ValueError("too many requests at once")
         super().on_headers_complete()
 
     def on_header(self, name: bytes, value: bytes) -> None:
