@@ -47,4 +47,4 @@ def test_the_contract_of_engines_holds_on_a_real_milvus_server():
         timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "7 passed, 1 skipped" in done.stdout, done.stdout
+    assert "7 passed, 4 skipped" in done.stdout, done.stdout

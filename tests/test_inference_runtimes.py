@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image, ImageOps
 from typer.testing import CliRunner
 
 from secondsight import Embedder, index, inference
@@ -119,8 +120,10 @@ def test_an_index_knows_what_made_its_vectors_and_takes_only_what_agrees(model, 
         again.search(picture)  # by torch
     with pytest.raises(ConfigError, match="not mixed"):
         again.use(Runtime("onnx", model))
+    other = tmp_path / "other.png"
+    ImageOps.invert(Image.open(picture).convert("L")).save(other)
     with pytest.raises(ConfigError, match="not mixed"):
-        again.add([picture])
+        again.add([other])
     again.use(Runtime("onnx-int8", model))
     assert (again.search(picture).ids >= 0).sum() == 6
     assert (again.search(0).ids >= 0).sum() == 5

@@ -66,10 +66,8 @@ def table(tmp_path, digits) -> Path:
 
 def arguments(table: Path, digits: Path, *more: str) -> list[str]:
     here = table.parent
-    return [
-        *("reproduce", str(table), "--data", str(digits)),
-        *("--out", str(here / "results"), "--work", str(here / "work"), *more),
-    ]
+    places = () if "--out" in more else ("--out", str(here / "results"), "--work", str(here / "work"))
+    return ["reproduce", str(table), "--data", str(digits), *places, *more]
 
 
 def found(table: Path) -> list[lines.Line]:

@@ -129,7 +129,8 @@ def test_parts_are_examples_too_and_say_what_they_add(browser, address):
         page.locator(".card .open").first.click()
         expect(page.locator("#why")).to_be_visible(timeout=PATIENT)
         expect(page.locator("#why-words")).to_contain_text("Your examples changed the order")
-        page.wait_for_function("[...document.querySelectorAll('#why img')].every((one) => one.naturalWidth)")
+        for one in page.locator("#why img").all():
+            expect(one).not_to_have_js_property("naturalWidth", 0)
         page.wait_for_timeout(100)
         box = page.locator("#why figure .frame").nth(1).bounding_box()
         page.mouse.move(box["x"] + 0.06 * box["width"], box["y"] + 0.06 * box["height"])
@@ -279,7 +280,7 @@ def test_a_photo_can_be_taken(browser, address):
         page.click("#snap")
         expect(page.locator("#viewfinder")).to_be_visible()
         accessible(page)
-        page.wait_for_function("document.querySelector('#viewfinder video').videoWidth > 0")
+        expect(page.locator("#viewfinder video")).not_to_have_js_property("videoWidth", 0)
         page.click("#shoot")
         expect(page.locator(".pane:first-child .card .acts").first).to_be_attached(timeout=PATIENT)
         assert page.evaluate("document.querySelector('#viewfinder video').srcObject") is None

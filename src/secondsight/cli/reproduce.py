@@ -59,7 +59,7 @@ def reproduce(
     chosen = [tables.read(file) for file in _files(name)]
     if page is not None:
         if data is not None or weights:
-            raise ConfigError("--page writes what results/ has and runs nothing: run the table first")
+            raise ConfigError("--page writes what results/ has and runs nothing; leave out --data and --weights")
         files.check_writable(page, directory=False)
         words = ["secondsight", "reproduce", *([name] if name is not None else []), "--page", str(page)]
         write_page(page, chosen, out, command=shlex.join(words))

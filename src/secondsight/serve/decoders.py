@@ -110,6 +110,8 @@ class Decoders:
         try:
             if self._closed.is_set():
                 raise ReadError(name, "the server is stopping")
+            if decoder is not None and decoder.process.poll() is not None:
+                decoder = self._replaced(decoder)  # while it was idle: no fault of this picture
             if decoder is None:
                 decoder = Decoder(self.limits)
                 self._all.add(decoder)

@@ -247,7 +247,8 @@ def _gradients(x, h, y, g, uv, bias, of_features: bool, of_projectors: bool) -> 
     """Zeros to add the gradients to; for the projectors' room that the first block writes to."""
     features = [t if of_features else None for t in (x, y)]
     wanted = (features[0], h, features[1], g, uv if of_projectors else None, bias)
-    return tuple(_room(t, like=x, zeros=t is not uv or x.numel() == 0) for t in wanted)
+    nothing = bool(x.numel() == 0)  # while tracing it is a symbol
+    return tuple(_room(t, like=x, zeros=t is not uv or nothing) for t in wanted)
 
 
 def _room(t: Tensor | None, *, like: Tensor, zeros: bool) -> Tensor:
