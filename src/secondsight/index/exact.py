@@ -124,13 +124,12 @@ class Exact:
         there = rows >= 0
         best.merge(np.where(there, scores, -np.inf), np.where(there, segment.ids[rows], -1))
 
-    @staticmethod
-    def _multiply(best: Best, queries: np.ndarray, segment: Segment, mask: np.ndarray | None) -> None:
+    def _multiply(self, best: Best, queries: np.ndarray, segment: Segment, mask: np.ndarray | None) -> None:
+        stored = _numbers(self.blocks[segment.id], segment.vectors.dtype)
         rows = np.arange(segment.rows) if mask is None else np.flatnonzero(mask)
         for part in _parts(rows):
             whole = part[-1] - part[0] + 1 == len(part)
-            stored = segment.vectors[part[0] : part[-1] + 1].copy() if whole else segment.vectors[part]
-            best.see(products(queries, stored), segment.ids[part])
+            best.see(products(queries, stored[part[0] : part[-1] + 1] if whole else stored[part]), segment.ids[part])
 
 
 def search_arrays(index: faiss.Index, queries: np.ndarray, k: int, parameters) -> tuple[np.ndarray, np.ndarray]:
@@ -159,6 +158,12 @@ def _block(segment: Segment) -> faiss.Index:
     block.is_trained = True  # there is nothing to train: the codes are the numbers
     block.add_sa_codes(np.ascontiguousarray(vectors).view(np.uint8).reshape(len(vectors), -1))
     return block
+
+
+def _numbers(block: faiss.Index, dtype: np.dtype) -> np.ndarray:
+    """The vectors of a block where they are in memory: the file's own pages may have been given back to the system."""
+    codes = faiss.rev_swig_ptr(block.codes.data(), block.ntotal * block.code_size)  # pyright: ignore[reportAttributeAccessIssue]
+    return codes.view(dtype).reshape(block.ntotal, -1)
 
 
 def scan(queries: np.ndarray, k: int, snapshot: Snapshot, positions: np.ndarray) -> Best:
