@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -231,20 +232,31 @@ def test_a_full_server_says_when_to_come_back(photos):
         assert http.post("/api/search", json={"id": 1}).status_code == 200
 
 
-def test_a_decoder_that_dies_is_replaced(photos):
+def test_a_decoder_that_dies_is_replaced_and_a_picture_is_refused_only_if_it_was_at_work(photos, monkeypatch):
     from secondsight.data.loading.decode import DecodeError
-    from secondsight.serve.decoders import Decoders
+    from secondsight.serve.decoders import Decoder, Decoders
 
+    asked, ask = threading.Event(), Decoder.ask
+    monkeypatch.setattr(Decoder, "ask", lambda self, *question: asked.set() or ask(self, *question))
     decoders = Decoders(Limits(decoders=1))
     try:
         whole = decoders.pixels(content(1), None, "a").result()
         assert whole.shape == (100, 120, 3)
-        (first,) = decoders._all
-        os.kill(first.process.pid, signal.SIGKILL)
-        with pytest.raises(DecodeError, match="died"):
-            decoders.pixels(content(1), None, "b").result()
+        (idle,) = decoders._all
+        os.kill(idle.process.pid, signal.SIGKILL)
+        idle.process.wait()
+        assert (decoders.pixels(content(1), None, "b").result() == whole).all()
         assert decoders.deaths == 1
-        assert (decoders.pixels(content(1), None, "c").result() == whole).all()
+        (working,) = decoders._all
+        os.kill(working.process.pid, signal.SIGSTOP)
+        asked.clear()
+        waiting = decoders.pixels(content(1), None, "c")
+        assert asked.wait(30)
+        os.kill(working.process.pid, signal.SIGKILL)
+        with pytest.raises(DecodeError, match="died"):
+            waiting.result()
+        assert decoders.deaths == 2
+        assert (decoders.pixels(content(1), None, "d").result() == whole).all()
     finally:
         decoders.close()
 
