@@ -2,8 +2,8 @@
 
     python benchmarks/fit_parts.py birds=CUB_200_2011 cars=cars196/train emoji icons=icons:/usr/share/icons
 
-Recall@1 as ``benchmarks/fit.py`` has it, on the same images and stored features, for sums that are no pooling of the
-library: each is a sum over locations, so explanations would stay exact. The last lines choose a row on all kinds but
+Recall@1 as ``benchmarks/fit.py`` has it, on the same images and stored features, for sums among which ``jcf-pairs`` was
+chosen: each is a sum over locations, so explanations would stay exact. The last lines choose a row on all kinds but
 one and judge it on that one: what such a choice is worth on images that nobody has seen.
 """
 
@@ -13,17 +13,13 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fit import sample
+from fit import HEAD, local_features, sample
 from kinds import open_kind
 from measure import console, table
-from secondsight import backbones
-from secondsight.data import ImageSet
-from secondsight.data.cache.feature_cache import FeatureCache, default_directory
-from secondsight.data.loading import transforms
+from secondsight.data.cache.feature_cache import default_directory
 from secondsight.functional.pooling.eigenvectors import eigh
 from secondsight.memory import keep_freed
 from secondsight.pooling.ending import SMOOTH
@@ -33,18 +29,6 @@ DIM, SQUARES, AXES = 512, 640, 128
 PAIRS = (512, 1024)
 WEIGHTS = (0.4, 0.5, 0.7)
 """Of pairs beside squares, as lengths."""
-
-
-def two_layers(images: ImageSet, size: int, cache: Path) -> tuple[Tensor, Tensor]:
-    """(n, L, 1280) of the last layer and (n, L, 320) of the one before, in half precision."""
-    network = backbones.build("efficientnet-lite0", freeze="blocks6").eval()
-    key = {"network": network.prefix_name, "prefix": network.prefix_fingerprint()}
-    found = FeatureCache(cache, say=console.print).features(
-        images, network.frozen_part, transform=transforms.build("resize-crop", size), key=key
-    )
-    before = torch.from_numpy(np.array(found[np.arange(len(images))]))
-    last = torch.cat([network.live_part(some).half() for some in before.split(64)])
-    return last, before.flatten(2).mT.half()
 
 
 def rows(last: Tensor, before: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -135,8 +119,8 @@ def main() -> None:
     found: dict[str, dict[str, float]] = {}
     for name, _, spec in (given.rpartition("=") for given in options.data):
         images = sample(open_kind(spec), options.most)
-        labels = torch.from_numpy(np.asarray(images.require_labels()))
-        for row, z in rows(*two_layers(images, options.size, options.cache)):
+        local, labels = local_features(images, options.size, options.cache)
+        for row, z in rows(local[..., :HEAD], local[..., HEAD:]):
             found.setdefault(row, {})[name or spec] = 100 * hits(z, labels).float().mean().item()
             console.print(name or spec, row, f"{found[row][name or spec]:.1f}")
     show(found)
