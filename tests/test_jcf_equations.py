@@ -130,7 +130,7 @@ def test_ten_thousand_locations_need_no_more_memory_than_their_factors():
     import secondsight.functional.pooling.jcf as module
 
     with Watch(), torch.no_grad():
-        module._jcf._init_fn(x, h, None, None, None, None, uv, None, 1024, False)
+        module._factored(x, h, None, None, None, None, uv, None, 1024, False)
     assert largest <= max(1024 * 512, uv.numel(), x.numel()), "h ⊗ x of all locations would be 20,480,000 numbers"
 
 

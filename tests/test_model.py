@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +74,20 @@ def test_a_loaded_model_gives_bit_identical_embeddings(tmp_path, options):
     assert loaded.config == model.config
     assert loaded.backbone.frozen == model.backbone.frozen
     assert sorted(p.name for p in (tmp_path / "model").iterdir()) == ["config.toml", "model.safetensors"]
+
+
+@pytest.mark.parametrize("pooling", ["jcf-32-8", "jcf-pairs-32-8", "jcf-32", "average"])
+def test_a_model_is_loaded_and_used_without_torchs_compiler(tmp_path, pooling):
+    """Its import takes a second, a third of the time in which a search from the command line answers."""
+    build(pooling=pooling, backbone_options={"both": "pairs" in pooling}).save(tmp_path / "m")
+    code = (
+        "import sys, torch, secondsight\n"
+        f"model = secondsight.load({str(tmp_path / 'm')!r})\n"
+        "with torch.no_grad(): model(torch.zeros(1, 3, 64, 64, dtype=torch.uint8))\n"
+        "print(sorted({'torch._dynamo', 'sympy'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_the_fingerprint_sees_every_weight_and_every_option():

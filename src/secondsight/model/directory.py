@@ -14,7 +14,8 @@ from typing import Any
 
 import tomli_w
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from secondsight import calibration, files
 from secondsight.data.readers.listing import require_path
@@ -183,7 +184,7 @@ def _format_1(content: dict[str, Any], path: Path) -> tuple[ModelConfig, dict[st
 def _check_fits(config: ModelConfig, shapes: dict[str, tuple[int, ...]], path: Path) -> None:
     """Build the model without memory and compare every shape with the weight file's."""
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), _ShapesOnly():
             own = {name: tuple(tensor.shape) for name, tensor in Embedder.from_config(config).state_dict().items()}
     except (RuntimeError, TypeError, OverflowError, RecursionError) as error:  # sizes that no tensor can have
         raise ConfigError(f"{path.parent / CONFIG}: this model cannot be built: {first_line(error)}") from error
@@ -195,6 +196,20 @@ def _check_fits(config: ModelConfig, shapes: dict[str, tuple[int, ...]], path: P
     for name, shape in shapes.items():
         if shape != own[name]:
             raise WeightsError(f"{path}: {name} has shape {shape}, the config asks for {own[name]}")
+
+
+class _ShapesOnly(TorchFunctionMode):
+    """Leaves out the numbers: for arithmetic without memory torch would import its compiler, which takes a second."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in _SAME_SHAPE:
+            return args[0]
+        if func is torch.eye:
+            func, args = torch.empty, (args[0], args[-1])
+        return (torch.empty if func is torch.randn else func)(*args, **kwargs or {})
+
+
+_SAME_SHAPE = {Tensor.fill_, Tensor.log, Tensor.mul_, Tensor.normal_, nn.functional.normalize}
 
 
 def _check_dtypes(model: Embedder, weights: dict[str, Tensor], path: Path) -> None:

@@ -45,7 +45,7 @@ class Ending(nn.Module):
         self.in_dim, self.out_dim, self.power, self.whiten = in_dim, out_dim, power, whiten
         self.register_buffer("level", torch.ones(()) if power != 1 else None)  # m, the mean of |z|
         # W · √K, so that a step of an optimiser changes it as little, for its size, as it changes projectors.
-        self.weight = nn.Parameter(torch.eye(in_dim, out_dim) * in_dim**0.5) if whiten is not None else None
+        self.weight = nn.Parameter(torch.eye(in_dim, out_dim).mul_(in_dim**0.5)) if whiten is not None else None
 
     @property
     def needed(self) -> bool:

@@ -17,8 +17,10 @@ class Linear(nn.Module):
 
     def __init__(self, codewords: int, projectors: int):
         super().__init__()
-        dealt = torch.arange(codewords) % projectors
-        self.weight = nn.Parameter(nn.functional.one_hot(dealt, projectors).float())
+        self.weight = nn.Parameter(torch.zeros(codewords, projectors))
+        with torch.no_grad():
+            for r in range(min(codewords, projectors)):
+                self.weight[r::projectors, r].fill_(1.0)
 
     def forward(self, h: Float[Tensor, "*b n"]) -> Float[Tensor, "*b r"]:
         return h @ self.weight

@@ -59,6 +59,8 @@ def jcf(
     if index is not None:
         rows *= 8  # they are shared out among the projectors, and there is no h ⊗ x to hold
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, h, uv, bias, y, g))
+    if not (torch.is_grad_enabled() or torch.compiler.is_compiling()):  # an operator imports torch's compiler
+        return _factored(x, h, index, y, g, index2, uv, bias, rows, keep)[0]
     return _jcf(x, h, index, y, g, index2, uv, bias, rows, keep)[0]
 
 
@@ -153,13 +155,7 @@ def _block(t: Tensor, images: slice, places: slice) -> Tensor:
     return t[images, places].reshape(-1, t.shape[-1])
 
 
-@torch.library.custom_op(
-    "secondsight::jcf",
-    mutates_args=(),
-    schema="(Tensor x, Tensor h, Tensor? index, Tensor? y, Tensor? g, Tensor? index2, Tensor uv, Tensor? bias,"
-    " int rows, bool keep) -> (Tensor, Tensor)",
-)
-def _jcf(
+def _factored(
     x: Tensor,
     h: Tensor,
     index: Tensor | None,
@@ -189,6 +185,15 @@ def _jcf(
             )
         z[images] += (ac[:, :o] * ac[:, o:]).view(-1, places.stop - places.start, o).sum(1)
     return z, factors
+
+
+_jcf = torch.library.custom_op(
+    "secondsight::jcf",
+    _factored,
+    mutates_args=(),
+    schema="(Tensor x, Tensor h, Tensor? index, Tensor? y, Tensor? g, Tensor? index2, Tensor uv, Tensor? bias,"
+    " int rows, bool keep) -> (Tensor, Tensor)",
+)
 
 
 @_jcf.register_fake
