@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from secondsight.errors import ConfigError, DataError, RunError, UnknownName
+from secondsight.errors import ConfigError, DataError, RunError, require_known
 from secondsight.functional.pooling.locations import location_shares
 from secondsight.functional.pooling.normalise import normalisation
 from secondsight.pooling.contract import Features, Grid, Locals, Mask, Pooling
@@ -43,8 +43,7 @@ class Projected(Pooling):
 
     def __init__(self, pooling: Pooling, *, out_dim: int, method: str = "linear", normalise: str = "none"):
         super().__init__(pooling.in_dim, out_dim)
-        if method not in PROJECTIONS:
-            raise UnknownName("projection", method, PROJECTIONS)
+        require_known("projection", method, PROJECTIONS)
         if method != "linear" and out_dim > pooling.out_dim:
             raise ConfigError(
                 f"{method} cannot make {out_dim} dimensions of {type(pooling).__name__}'s {pooling.out_dim}; "
