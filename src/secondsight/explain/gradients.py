@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from secondsight.evaluation_mode import evaluating
 from secondsight.explain import algebra
 from secondsight.extras import require
 from secondsight.model.views import turned_back, view_masks
@@ -71,13 +72,9 @@ def integrated(places: Places, direction: Float[Tensor, " d"], *, steps: int = S
         z = z if model.keep is None else z @ model.keep
         return z.unflatten(0, values.shape[:2]).mean(1) @ towards
 
-    was_training = model.pooling.training
-    model.pooling.eval()
-    try:
+    with evaluating(model.pooling):
         found = captum.IntegratedGradients(score).attribute(
             x[None], baselines=torch.zeros_like(x[None]), n_steps=steps, internal_batch_size=8
         )
-    finally:
-        model.pooling.train(was_training)
     shares = torch.nan_to_num(found[0].detach().double().sum(-1))  # (V, L)
     return turned_back(shares, grid, model.views).sum(0).view(grid).cpu().numpy()

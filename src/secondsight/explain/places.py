@@ -18,6 +18,7 @@ from secondsight.data.loading.transforms import Transform
 from secondsight.embed.queries import Picture
 from secondsight.embed.queries import pixels as pixels_of
 from secondsight.errors import DataError, ShapeError
+from secondsight.evaluation_mode import evaluating
 from secondsight.explain import algebra, geometry, parts, region
 from secondsight.explain.geometry import Box, Frame
 from secondsight.model import VIEWS, Embedder, mean
@@ -147,12 +148,8 @@ def places(
     pixels = read(picture, target=transform.target)
     image = transform(pixels)[None].to(device)
     grid = model.backbone.grid(*image.shape[-2:])
-    was_training = model.training
-    model.to(device).eval()
-    try:
+    with evaluating(model.to(device)):
         features = torch.cat([model.backbone(VIEWS[view](image)) for view in model.views])
-    finally:
-        model.train(was_training)
     made = from_features(model, features, frame=geometry.frame(transform, grid, *pixels.shape[:2]))
     made.pixels = pixels
     made.name = name or (Path(picture).name if isinstance(picture, (str, Path)) else "image")
@@ -177,9 +174,7 @@ def from_features(
         raise ShapeError(f"the model embeds {len(model.views)} views of an image, got features of {len(features)}")
     x = model.reduced(features)
     masks = None if mask is None else torch.cat(view_masks(mask[None], frame.grid, model.views)).to(features.device)
-    was_training = model.pooling.training
-    model.pooling.eval()
-    try:
+    with evaluating(model.pooling):
         if model.pooling.additive:
             parts = model.pooling.local(x, masks, grid=frame.grid)
             kept = parts.double() if model.keep is None else parts.double() @ model.keep.double()
@@ -189,8 +184,6 @@ def from_features(
             contributions = None
             pooled = model.pool(features, masks, grid=frame.grid)
             z = mean(list(pooled.double()[:, None]))[0].cpu()
-    finally:
-        model.pooling.train(was_training)
     return Places(model, features, contributions, z, frame, mask)
 
 
