@@ -21,7 +21,7 @@ from torch import Tensor
 from secondsight.evaluation_mode import evaluating
 from secondsight.explain import algebra
 from secondsight.extras import require
-from secondsight.model.views import turned_back, view_masks
+from secondsight.model.views import turned_back
 
 if TYPE_CHECKING:
     from secondsight.explain.explanation import Explanation
@@ -62,7 +62,7 @@ def integrated(places: Places, direction: Float[Tensor, " d"], *, steps: int = S
     model, grid = places.model, places.grid
     with torch.no_grad():
         x = model.reduced(places.features)  # (V, L, d)
-    masks = None if places.mask is None else torch.cat(view_masks(places.mask[None], grid, model.views)).to(x.device)
+    masks = places.masks
     towards = (places.scale * direction).to(x)
 
     def score(values: Tensor) -> Tensor:

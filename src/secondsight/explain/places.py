@@ -88,6 +88,25 @@ class Places:
         """(L,) the strongest codeword of each place; None without a codebook."""
         return None if self.assignment is None else self.assignment.argmax(-1).numpy()
 
+    @property
+    def masks(self) -> Bool[Tensor, "v l"] | None:
+        """``mask`` as each view has it; None where all places are real."""
+        return None if self.mask is None else self.seen(self.mask)
+
+    def seen(self, mask: Bool[Tensor, " l"]) -> Bool[Tensor, "v l"]:
+        """Some of the image's places as each view has them."""
+        return torch.cat(view_masks(mask[None], self.grid, self.model.views)).to(self.features.device)
+
+    @torch.no_grad()
+    def pooled(self, masks: Bool[Tensor, "n l"]) -> Float[Tensor, "n d"]:
+        """z of n sets of places, each pooled by itself, in double precision."""
+        views = view_masks(masks.to(self.features.device), self.grid, self.model.views)
+        pooled = [
+            self.model.pool(features.expand(len(masks), -1, -1), mask, grid=self.grid).double()
+            for features, mask in zip(self.features, views, strict=True)
+        ]
+        return torch.stack(pooled).mean(0).cpu()
+
     def required(self) -> Float[Tensor, "l d"]:
         """Contributions, or the pooling's own explanation why there are none."""
         if self.contributions is None:

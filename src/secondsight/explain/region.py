@@ -16,7 +16,6 @@ import torch
 from secondsight.errors import ConfigError, DataError, require_known
 from secondsight.explain import algebra
 from secondsight.explain.geometry import checked_box
-from secondsight.model.views import view_masks
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,8 +65,7 @@ def inside(places: Places, where: Any) -> Tensor:
 
 
 def _masked(places: Places, where: Any) -> Tensor:
-    mask = inside(places, where)
-    views = torch.cat(view_masks(mask[None], places.grid, places.model.views)).to(places.features.device)
+    views = places.seen(inside(places, where))
     with torch.no_grad():
         return places.model.pool(places.features, views, grid=places.grid).double().mean(0).cpu()
 
