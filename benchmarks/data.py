@@ -34,7 +34,7 @@ from secondsight.data.cache.cached_features import CachedFeatures
 from secondsight.data.cache.store import RowStore
 from secondsight.data.loading.batches import BatchLoader
 from secondsight.data.loading.failures import Failures
-from secondsight.data.loading.loader import Loader, Pictures
+from secondsight.data.loading.pictures import Pictures
 from secondsight.data.loading.samplers import ClassBalanced
 from secondsight.data.loading.transforms import build
 from secondsight.data.loading.workers import default_workers
@@ -115,7 +115,9 @@ def all_cores(images: Folder, workers: int, repeats: int) -> dict[str, float]:
     ways: dict[str, Callable[[], None]] = {
         "by hand on simplejpeg": lambda: hand_written_batches(images, workers, fast=False),
         "by hand, coarse pixels": lambda: hand_written_batches(images, workers, fast=True),
-        "secondsight Loader": lambda: drain(Loader(images, build("resize", SIZE), batch_size=BATCH, workers=workers)),
+        "secondsight Loader": lambda: drain(
+            BatchLoader(Pictures(images, build("resize", SIZE)), batch_size=BATCH, workers=workers)
+        ),
     }
     best = dict.fromkeys(ways, float("inf"))
     for _ in range(repeats):
@@ -164,7 +166,9 @@ def waiting(images: Folder, transform: str, workers: int, steps: int) -> tuple[f
     model = network().to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     optimiser = torch.optim.SGD(model.parameters(), lr=1e-4)
     sampler = ClassBalanced(images.labels, min(32, int(images.labels.max()) + 1), 2)
-    batches = iter(Loader(images, build(transform, SIZE), batches=sampler, workers=workers, substitute=True))
+    batches = iter(
+        BatchLoader(Pictures(images, build(transform, SIZE)), batches=sampler, workers=workers, substitute=True)
+    )
     waited, start = 0.0, time.perf_counter()
     for _ in range(steps):
         asked = time.perf_counter()

@@ -7,6 +7,15 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from torch import Tensor
+
+from secondsight.data.loading.decode import decode
+from secondsight.data.loading.transforms import Transform
+
+
+def read_image(path: Path, transform: Transform, *, seed: int = 0, epoch: int = 0, index: int = 0) -> Tensor:
+    """One picture, (3, S, S) uint8: exactly what a loader of pictures gives."""
+    return transform(decode(path, target=transform.target), seed=seed, epoch=epoch, index=index)
 
 
 def picture(path: Path, number: int = 0, *, mode: str = "RGB", size: tuple[int, int] = (9, 7)) -> Path:

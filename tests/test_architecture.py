@@ -15,6 +15,7 @@ SOURCE = Path(secondsight.__file__).parent
 FOUNDATION = {
     "calibration",
     "errors",
+    "evaluation_mode",
     "extras",
     "files",
     "memory",

@@ -21,13 +21,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from data_layouts import read_image
 from secondsight.data.cache.cached_features import to_half
 from secondsight.data.cache.contents import digest, digests
 from secondsight.data.cache.feature_cache import DiskFull, FeatureCache, size
 from secondsight.data.cache.store import RowStore
 from secondsight.data.loading.batches import BatchLoader
 from secondsight.data.loading.decode import DecodeError
-from secondsight.data.loading.loader import read_image
 from secondsight.data.loading.samplers import ClassBalanced
 from secondsight.data.loading.transforms import RandomResizedCrop, Resize
 from secondsight.errors import ConfigError, DataError, RunError

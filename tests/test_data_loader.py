@@ -17,10 +17,12 @@ import pytest
 import torch
 from PIL import Image
 
-from secondsight.data.loading.batches import Batch
+from data_layouts import read_image
+from secondsight.data.loading.batches import Batch, BatchLoader
 from secondsight.data.loading.decode import DecodeError, decode
 from secondsight.data.loading.failures import Failures
-from secondsight.data.loading.loader import Loader, read_image
+from secondsight.data.loading.limits import MAX_PIXELS
+from secondsight.data.loading.pictures import Pictures as PictureRows
 from secondsight.data.loading.samplers import ClassBalanced, Sequential
 from secondsight.data.loading.transforms import RandomResizedCrop, Resize
 from secondsight.errors import ConfigError, DataError
@@ -53,6 +55,10 @@ def images(tmp_path) -> Pictures:
     return Pictures(paths, np.arange(40) % 8)
 
 
+def loader_of(images: Pictures, transform, *, seed: int = 0, max_pixels: int = MAX_PIXELS, **options) -> BatchLoader:
+    return BatchLoader(PictureRows(images, transform, seed=seed, max_pixels=max_pixels), **options)
+
+
 def spoil(images: Pictures, *indices: int) -> None:
     for i in indices:
         images.paths[i].write_bytes(images.paths[i].read_bytes()[:60])
@@ -68,12 +74,12 @@ class Hungry(Resize):
 
 
 def test_a_picture_that_memory_does_not_suffice_for_is_set_aside_for_this_time(images):
-    loader = Loader(images, Hungry(SIZE), batch_size=10, workers=2)
+    loader = loader_of(images, Hungry(SIZE), batch_size=10, workers=2)
     assert sum(len(batch) for batch in loader) == 34
     assert {f.cause for f in loader.failures} == {"there is not enough memory to prepare it"}
     assert not any(f.lasting for f in loader.failures)
     with pytest.raises(DecodeError, match="not enough memory"):
-        list(Loader(images, Hungry(SIZE), batch_size=10, workers=2, strict=True))
+        list(loader_of(images, Hungry(SIZE), batch_size=10, workers=2, strict=True))
 
 
 def same(a: Batch, b: Batch) -> bool:
@@ -84,7 +90,7 @@ def same(a: Batch, b: Batch) -> bool:
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_batches_hold_what_decoding_and_transforming_by_hand_gives(images, workers):
     transform = RandomResizedCrop(SIZE)
-    loader = Loader(images, transform, batches=ClassBalanced(images.labels, 3, 3, seed=2), workers=workers, seed=7)
+    loader = loader_of(images, transform, batches=ClassBalanced(images.labels, 3, 3, seed=2), workers=workers, seed=7)
     loader.set_epoch(3)
     batches = list(loader)
     assert {len(b) for b in batches} == {9}
@@ -108,7 +114,7 @@ def test_the_number_of_workers_and_prefetched_batches_changes_nothing(images):
     def run(workers: int, prefetch: int) -> list[Batch]:
         sampler = ClassBalanced(images.labels, 4, 3, seed=1)
         return list(
-            Loader(
+            loader_of(
                 images, RandomResizedCrop(SIZE), batches=sampler, workers=workers, prefetch=prefetch, substitute=True
             )
         )
@@ -121,7 +127,7 @@ def test_the_number_of_workers_and_prefetched_batches_changes_nothing(images):
 
 
 def test_epochs_differ_and_can_be_had_again(images):
-    loader = Loader(images, RandomResizedCrop(SIZE), batches=Sequential(40, 40), workers=2)
+    loader = loader_of(images, RandomResizedCrop(SIZE), batches=Sequential(40, 40), workers=2)
     epochs = []
     for epoch in (0, 1, 0):
         loader.set_epoch(epoch)
@@ -131,19 +137,19 @@ def test_epochs_differ_and_can_be_had_again(images):
 
 
 def test_images_without_labels(images):
-    batch = next(iter(Loader(Pictures(images.paths, None), Resize(SIZE), batch_size=4)))
+    batch = next(iter(loader_of(Pictures(images.paths, None), Resize(SIZE), batch_size=4)))
     assert batch.labels is None
     assert batch.indices.tolist() == [0, 1, 2, 3]
 
 
 def test_an_empty_set_has_no_batches():
-    loader = Loader(Pictures([], None), Resize(SIZE), batch_size=4)
+    loader = loader_of(Pictures([], None), Resize(SIZE), batch_size=4)
     assert len(loader) == 0
     assert list(loader) == []
 
 
 def test_a_batch_moves_as_one(images):
-    batch = next(iter(Loader(images, Resize(SIZE), batch_size=4)))
+    batch = next(iter(loader_of(images, Resize(SIZE), batch_size=4)))
     moved = batch.to("meta")
     assert moved.images.device.type == moved.labels.device.type == "meta"
     assert len(moved) == 4
@@ -156,7 +162,7 @@ def test_a_batch_moves_as_one(images):
 def test_a_bad_file_is_left_out_counted_and_listed(images, workers, tmp_path):
     spoil(images, 5, 6, 30)
     images.paths[7].unlink()
-    loader = Loader(images, Resize(SIZE), batch_size=10, workers=workers)
+    loader = loader_of(images, Resize(SIZE), batch_size=10, workers=workers)
     batches = list(loader)
     assert [len(b) for b in batches] == [7, 10, 10, 9]
     kept = torch.cat([b.indices for b in batches]).tolist()
@@ -180,13 +186,13 @@ def test_a_bad_file_is_left_out_counted_and_listed(images, workers, tmp_path):
 def test_strict_makes_it_an_error(images, workers):
     spoil(images, 13)
     with pytest.raises(DecodeError, match=r"13\.jpg: cannot be decoded"):
-        list(Loader(images, Resize(SIZE), batch_size=10, workers=workers, strict=True))
+        list(loader_of(images, Resize(SIZE), batch_size=10, workers=workers, strict=True))
 
 
 def test_a_substitute_is_of_the_same_class_and_not_in_the_batch(images):
     spoil(images, 8, 9)
     sampler = ClassBalanced(images.labels, 4, 2)
-    loader = Loader(images, Resize(SIZE), batches=sampler, substitute=True)
+    loader = loader_of(images, Resize(SIZE), batches=sampler, substitute=True)
     for batch, wanted in zip(loader, sampler, strict=True):
         assert len(batch) == 8
         np.testing.assert_array_equal(batch.labels, images.labels[wanted])
@@ -205,7 +211,7 @@ def test_the_substitute_is_the_next_of_the_class_that_can_be_read_and_is_not_the
         def plan(self, epoch):
             return [np.array([0, 16, 1])]
 
-    (batch,) = Loader(images, Resize(SIZE), batches=Fixed(40, 3), substitute=True)
+    (batch,) = loader_of(images, Resize(SIZE), batches=Fixed(40, 3), substitute=True)
     assert batch.indices.tolist() == [24, 16, 1]
 
 
@@ -215,7 +221,7 @@ def test_when_the_rest_of_a_class_is_in_the_batch_one_of_it_is_repeated_and_when
             return [np.array([0, 8, 16, 24, 32, 1])]
 
     spoil(images, 8)
-    loader = Loader(images, Resize(SIZE), batches=Fixed(40, 6), substitute=True)
+    loader = loader_of(images, Resize(SIZE), batches=Fixed(40, 6), substitute=True)
     assert next(iter(loader)).indices.tolist() == [0, 16, 16, 24, 32, 1]
     spoil(images, 0, 16, 24, 32)
     assert next(iter(loader)).indices.tolist() == [1]
@@ -224,12 +230,12 @@ def test_when_the_rest_of_a_class_is_in_the_batch_one_of_it_is_repeated_and_when
 def test_when_nothing_can_be_read_the_first_batch_says_so(images):
     spoil(images, *range(40))
     with pytest.raises(DataError, match=r"none of the first 10 images could be read; .*00\.png: "):
-        list(Loader(images, Resize(SIZE), batch_size=10))
+        list(loader_of(images, Resize(SIZE), batch_size=10))
 
 
 def test_a_later_batch_may_be_empty(images):
     spoil(images, *range(10, 20))
-    assert [len(b) for b in Loader(images, Resize(SIZE), batch_size=10)] == [10, 0, 10, 10]
+    assert [len(b) for b in loader_of(images, Resize(SIZE), batch_size=10)] == [10, 0, 10, 10]
 
 
 def test_the_list_of_failures_is_short_for_people():
@@ -263,7 +269,7 @@ class Broken(Resize):
 def test_an_error_in_a_worker_reaches_the_caller_with_the_files_name(images, workers):
     batches = []
     with pytest.raises(DataError, match=r"17\.jpg: ZeroDivisionError while preparing it: oh"):
-        batches.extend(Loader(images, Broken(SIZE), batch_size=10, workers=workers))
+        batches.extend(loader_of(images, Broken(SIZE), batch_size=10, workers=workers))
     assert len(batches) <= 1
 
 
@@ -275,7 +281,7 @@ class Quits(Resize):
 
 def test_a_worker_that_dies_does_not_leave_the_caller_waiting(images):
     with pytest.raises(SystemExit):
-        list(Loader(images, Quits(SIZE), batch_size=10, workers=2))
+        list(loader_of(images, Quits(SIZE), batch_size=10, workers=2))
 
 
 def own_threads() -> list[threading.Thread]:
@@ -289,7 +295,7 @@ def gone(threads: list[threading.Thread]) -> bool:
 
 
 def test_leaving_early_ends_the_workers(images):
-    loader = Loader(images, Resize(SIZE), batch_size=2, workers=3)
+    loader = loader_of(images, Resize(SIZE), batch_size=2, workers=3)
     for _ in loader:
         during = own_threads()
         assert len(during) == 3
@@ -312,7 +318,7 @@ def test_workers_use_one_thread_each_and_the_caller_keeps_its_own(images):
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        list(Loader(images, Counts(SIZE), batch_size=4, workers=2))
+        list(loader_of(images, Counts(SIZE), batch_size=4, workers=2))
         assert {count for _, count in SEEN} == {1}
         assert all(name.startswith("secondsight-data") for name, _ in SEEN)
         assert torch.get_num_threads() == 2
@@ -329,7 +335,9 @@ SLOW = """
 import sys, time
 from dataclasses import dataclass
 from pathlib import Path
-from secondsight.data.loading.loader import Loader
+from secondsight.data.loading.batches import BatchLoader
+from secondsight.data.loading.limits import MAX_PIXELS
+from secondsight.data.loading.pictures import Pictures
 from secondsight.data.loading.transforms import Resize
 
 @dataclass(frozen=True)
@@ -343,16 +351,16 @@ class Endless:
     def __len__(self): return 100_000
     def path(self, i): return Path(sys.argv[1])
 
-for batch in Loader(Endless(), Slow(16), batch_size=4, workers=2):
+for batch in BatchLoader(Pictures(Endless(), Slow(16)), batch_size=4, workers=2):
     print("batch", flush=True)
 """
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_come_under_inference_mode_too(images, workers):
-    plain = [batch.images for batch in Loader(images, Resize(SIZE), batch_size=8, workers=workers)]
+    plain = [batch.images for batch in loader_of(images, Resize(SIZE), batch_size=8, workers=workers)]
     with torch.inference_mode():
-        inside = [batch.images for batch in Loader(images, Resize(SIZE), batch_size=8, workers=workers)]
+        inside = [batch.images for batch in loader_of(images, Resize(SIZE), batch_size=8, workers=workers)]
     assert all(torch.equal(a, b) for a, b in zip(plain, inside, strict=True))
 
 
@@ -379,7 +387,7 @@ def test_ctrl_c_ends_the_program_at_once(images):
 def test_prefetched_batches_do_not_count_as_done(images, workers):
     def make() -> Loader:
         sampler = ClassBalanced(images.labels, 4, 2, seed=5)
-        return Loader(images, RandomResizedCrop(SIZE), batches=sampler, workers=workers, prefetch=3)
+        return loader_of(images, RandomResizedCrop(SIZE), batches=sampler, workers=workers, prefetch=3)
 
     loader = make()
     loader.set_epoch(1)
@@ -406,21 +414,21 @@ def test_prefetched_batches_do_not_count_as_done(images, workers):
 )
 def test_mistakes_are_named(images, options, message):
     with pytest.raises(ConfigError, match=message):
-        Loader(images, Resize(SIZE), **options)
+        loader_of(images, Resize(SIZE), **options)
 
 
 def test_substitutes_need_labels(images):
     with pytest.raises(ConfigError, match="labels"):
-        Loader(Pictures(images.paths, None), Resize(SIZE), batch_size=4, substitute=True)
+        loader_of(Pictures(images.paths, None), Resize(SIZE), batch_size=4, substitute=True)
 
 
 def test_a_sampler_made_for_another_set_is_noticed(images):
     with pytest.raises(DataError, match="asks for image 49, but there are 40"):
-        list(Loader(images, Resize(SIZE), batches=Sequential(50, 10)))
+        list(loader_of(images, Resize(SIZE), batches=Sequential(50, 10)))
 
 
 def test_a_bomb_is_set_aside_at_the_chosen_limit(images):
     Image.new("RGB", (100, 100)).save(images.paths[3])
-    loader = Loader(images, Resize(SIZE), batch_size=40, max_pixels=5000)
+    loader = loader_of(images, Resize(SIZE), batch_size=40, max_pixels=5000)
     assert len(next(iter(loader))) == 39
     assert "more than the limit of 5,000" in loader.failures.text()

@@ -52,7 +52,7 @@ def test_embeddings_are_the_model_s_in_the_set_s_order(model, folder):
     assert found.indices.tolist() == list(range(10))
     assert found.labels is not None
     assert found.labels.tolist() == [0] * 5 + [1] * 5
-    from secondsight.data.loading.loader import read_image
+    from data_layouts import read_image
 
     one = read_image(images.path(7), Resize(32))
     with torch.no_grad():

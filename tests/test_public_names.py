@@ -14,9 +14,9 @@ import secondsight
 PUBLIC = {
     "secondsight": "Embedder __version__ load",
     "secondsight.backbones": "BACKBONES Backbone Preprocessing build",
-    "secondsight.data": "Batch BatchSampler CachedFeatures ClassBalanced DATASETS Dataset DecodeError Failures "
-    "FeatureCache ImageSet Loader Neighbours RandomResizedCrop Resize ResizeCrop Sequential Split TRANSFORMS Transform "
-    "get open splits stats verify",
+    "secondsight.data": "Batch BatchLoader BatchSampler CachedFeatures ClassBalanced DATASETS Dataset DecodeError "
+    "Failures FeatureCache ImageSet Neighbours Pictures RandomResizedCrop Resize ResizeCrop Sequential Split "
+    "TRANSFORMS Transform get open splits stats verify",
     "secondsight.demo": "ModelAnswers Subject VENDORS emoji evaluate_collection folder pictures side_by_side table",
     "secondsight.embed": "Block Embeddings Inputs activations blocks embed encode features join pictures stream",
     "secondsight.evaluate": "ClassFigures Evaluation Interval Items Report retrieval",

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 
 import secondsight
 import train_tiny
+from data_layouts import read_image
 from secondsight import data, losses, shipped
-from secondsight.data.loading.loader import read_image
 from secondsight.data.loading.transforms import Resize
 from secondsight.embed import embed
 from secondsight.losses import LOSSES

@@ -13,7 +13,7 @@ SecondsightError
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class SecondsightError(Exception):
@@ -59,6 +59,13 @@ class RunError(SecondsightError, RuntimeError):
 
 class MissingExtra(SecondsightError, ImportError):
     """An optional dependency that is not installed."""
+
+
+def require_known(kind: str, name: str, valid: Collection[str]) -> str:
+    """``name``, if it is one of ``valid``; otherwise an ``UnknownName``."""
+    if name not in valid:
+        raise UnknownName(kind, str(name), valid)
+    return name
 
 
 def first_line(error: BaseException) -> str:

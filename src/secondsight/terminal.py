@@ -16,9 +16,11 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.segment import Segment
+from rich.table import Table
 
 # C0 and C1 (with ESC and CSI) but not the newline, surrogates (bytes of a file name that are no text), separators that
 # act as newlines, and the marks that turn the direction of writing.
@@ -73,6 +75,16 @@ def table_console() -> Console:
     """For tables of names and paths: in a file or a pipe, which have no width of their own, they get room."""
     found = console(highlight=False)
     return found if found.is_terminal else console(highlight=False, width=200)
+
+
+def columns(*left: str, right: Iterable[str] = ()) -> Table:
+    """An empty table: words first, then the headings that numbers stand under."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    for heading in left:
+        table.add_column(heading)
+    for heading in right:
+        table.add_column(heading, justify="right")
+    return table
 
 
 def warn(message: str) -> None:

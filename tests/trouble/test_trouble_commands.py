@@ -246,7 +246,8 @@ def test_a_link_to_a_class_does_not_take_its_name(tmp_path):
 
 def test_missing_images_are_set_aside_and_counted_where_that_is_asked_for(tmp_path):
     from secondsight import data
-    from secondsight.data.loading.loader import Loader
+    from secondsight.data.loading.batches import BatchLoader
+    from secondsight.data.loading.pictures import Pictures
     from secondsight.data.loading.transforms import Resize
 
     layouts.folder(tmp_path, {"a": 3, "b": 3})
@@ -254,7 +255,7 @@ def test_missing_images_are_set_aside_and_counted_where_that_is_asked_for(tmp_pa
     with pytest.raises(DataError, match=r"2 of 8 listed images are missing.*--missing skip"):
         data.open(tmp_path / "t.csv")
     images = data.open(tmp_path / "t.csv", missing="skip")
-    loader = Loader(images, Resize(8), batch_size=8, workers=0)
+    loader = BatchLoader(Pictures(images, Resize(8)), batch_size=8, workers=0)
     (batch,) = loader
     assert (len(images), len(batch), len(loader.failures)) == (8, 6, 2)
     assert "WARNING: 2 of 8 images (25.0 %)" in loader.failures.warning(len(images))

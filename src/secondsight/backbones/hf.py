@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from secondsight.backbones.adapted import Adapted
 from secondsight.backbones.preprocessing import Preprocessing
-from secondsight.errors import ConfigError, UnknownName, WeightsError, first_line
+from secondsight.errors import ConfigError, WeightsError, first_line, require_known
 from secondsight.extras import require
 
 CLASS_TOKEN = ("out", "beside")
@@ -29,8 +29,7 @@ def from_hf(
     ``class_token``: ``"out"`` leaves a ViT's class token away; ``"beside"`` puts it beside every patch token, x =
     (patch, class). Second order then has products of the two, ⟨u, patch⟩ ⟨v, class⟩: the second factor sees it.
     """
-    if class_token not in CLASS_TOKEN:
-        raise UnknownName("class_token", class_token, CLASS_TOKEN)
+    require_known("class_token", class_token, CLASS_TOKEN)
     transformers = require("transformers", extra="hf", purpose=f"backbone 'hf:{model}'")
     try:
         if architecture is not None:

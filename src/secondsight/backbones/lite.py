@@ -27,6 +27,9 @@ class Variant:
     size: int
 
 
+VARIANTS = (Variant(1.0, 1.0, 224), Variant(1.0, 1.1, 240), Variant(1.1, 1.2, 260))
+"""lite0, lite1 and lite2."""
+
 # Of lite0, each stage: blocks, kernel, stride, expansion, output channels.
 _PLAN = (
     (1, 3, 1, 1, 16),
@@ -91,18 +94,6 @@ class EfficientNetLite(Backbone):
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         return -(-height // 32), -(-width // 32)
-
-
-def efficientnet_lite0(*, head: bool = True, both: bool = False) -> EfficientNetLite:
-    return EfficientNetLite(Variant(width=1.0, depth=1.0, size=224), head=head, both=both)
-
-
-def efficientnet_lite1(*, head: bool = True, both: bool = False) -> EfficientNetLite:
-    return EfficientNetLite(Variant(width=1.0, depth=1.1, size=240), head=head, both=both)
-
-
-def efficientnet_lite2(*, head: bool = True, both: bool = False) -> EfficientNetLite:
-    return EfficientNetLite(Variant(width=1.1, depth=1.2, size=260), head=head, both=both)
 
 
 class InvertedResidual(nn.Module):

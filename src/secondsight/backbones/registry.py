@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from secondsight.backbones import weights as weight_files
 from secondsight.backbones.backbone import Backbone
 from secondsight.backbones.hf import from_hf
-from secondsight.backbones.lite import efficientnet_lite0, efficientnet_lite1, efficientnet_lite2
+from secondsight.backbones.lite import VARIANTS, EfficientNetLite
 from secondsight.backbones.preprocessing import Preprocessing
 from secondsight.backbones.resnet import ResNet50, resnet50_v1
 from secondsight.backbones.timm import from_timm
@@ -23,9 +24,7 @@ BACKBONES: dict[str, Callable[..., Backbone]] = {
     "vgg16": VGG16,
     "resnet50": ResNet50,
     "resnet50-v1": resnet50_v1,
-    "efficientnet-lite0": efficientnet_lite0,
-    "efficientnet-lite1": efficientnet_lite1,
-    "efficientnet-lite2": efficientnet_lite2,
+    **{f"efficientnet-lite{number}": partial(EfficientNetLite, variant) for number, variant in enumerate(VARIANTS)},
     "timm:NAME": from_timm,
     "hf:NAME": from_hf,
 }

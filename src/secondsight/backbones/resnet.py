@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from secondsight.backbones.backbone import Backbone
 from secondsight.backbones.preprocessing import CAFFE, IMAGENET, Preprocessing
-from secondsight.errors import ConfigError, UnknownName
+from secondsight.errors import ConfigError, require_known
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,7 @@ class ResNet50(Backbone):
     aliases = {"conv1": "stem", "conv2": "layer1", "conv3": "layer2", "conv4": "layer3", "conv5": "layer4"}  # noqa: RUF012
 
     def __init__(self, *, version: str = "v1.5", last_stride: int = 2, eps: float | None = None):
-        if version not in VERSIONS:
-            raise UnknownName("version of resnet50", version, VERSIONS)
+        require_known("version of resnet50", version, VERSIONS)
         if last_stride not in (1, 2):
             raise ConfigError(f"resnet50: last_stride must be 1 or 2, got {last_stride}")
         chosen = VERSIONS[version]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import typer
-from rich import box
-from rich.table import Table
 
 from secondsight import terminal
 from secondsight.cli import options
@@ -41,9 +39,7 @@ def codewords(
     survey = explain.codewords(loaded, pictures, sample=images, seed=seed, device=device)
     survey.save(out, title=f"Codewords of {Path(model).name} on {Path(str(pictures.root)).name}")
     console = terminal.console()
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    for heading in ("codeword", "of all places", "within a class", "between classes"):
-        table.add_column(heading, justify="right")
+    table = terminal.columns(right=("codeword", "of all places", "within a class", "between classes"))
     for word in survey.words[:8]:
         pair = [word.carried, None] if word.within is None else [word.within, word.between]
         table.add_row(

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Literal
 
 import typer
-from rich import box
-from rich.table import Table
 
 from secondsight import terminal
 from secondsight.cli import options
@@ -121,9 +119,7 @@ def _recalls(large, small, pictures) -> list[dict]:
 
 
 def _show(console, figures: list[dict]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    for heading in figures[0]:
-        table.add_column(heading, justify="left" if heading == "embeddings" else "right")
+    table = terminal.columns("embeddings", right=list(figures[0])[1:])
     for row in figures:
         table.add_row(*(f"{100 * v:.1f}" if isinstance(v, float) else str(v) for v in row.values()))
     console.print(table)

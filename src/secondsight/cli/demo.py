@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -163,10 +162,7 @@ def _trained(console: Console, subject: Subject, recipe: Recipe, out: Path, name
 
 
 def _table(reports: dict[str, Report]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    table.add_column("")
-    for heading in ("R@1", "R@4", "MAP@R"):
-        table.add_column(heading, justify="right")
+    table = terminal.columns("", right=("R@1", "R@4", "MAP@R"))
     for name, report in reports.items():
         figures = (report.recall[1], report.recall[4], report.map_at_r)
         table.add_row(name, *(f"{100 * figure:.1f}" for figure in figures))

@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from secondsight.cli import options
+from secondsight.errors import require_known
 from secondsight.terminal import console as terminal
 from secondsight.terminal import named, print_json
 
@@ -50,7 +51,8 @@ def duplicates(
         found.dismiss(ids)
         console.print(f"remembered: {', '.join(map(str, ids))} are not duplicates of each other")
         return
-    options.known("tier", tier or [], MEANING)
+    for name in tier or []:
+        require_known("tier", name, MEANING)
     groups = found.duplicates(tier or ["bytes", "picture"], subject=subject)
     if as_json:
         rows = [

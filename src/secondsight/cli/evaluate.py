@@ -12,7 +12,7 @@ from secondsight import terminal
 from secondsight.cli import options
 from secondsight.cli.options import MISSING
 from secondsight.cli.runtime import OPTION_HELP, check_runtime, chosen_runtime
-from secondsight.errors import ConfigError
+from secondsight.errors import ConfigError, require_known
 
 if TYPE_CHECKING:
     from secondsight.data import ImageSet
@@ -84,13 +84,12 @@ def evaluate(
     from secondsight.index.rerank import METHODS
 
     wanted, chosen = as_ks(options.numbers(ks, "--ks")), options.device(device)
-    for kind, given, valid in (
-        ("metric", [metric], METRICS),
-        ("resample", [resample], RESAMPLE),
-        ("re-ranking", rerank or [], METHODS),
-        ("transform", [transform] if transform else [], TRANSFORMS),
-    ):
-        options.known(kind, given, valid)
+    require_known("metric", metric, METRICS)
+    require_known("resample", resample, RESAMPLE)
+    for method in rerank or []:
+        require_known("re-ranking", method, METHODS)
+    if transform is not None:
+        require_known("transform", transform, TRANSFORMS)
     check_runtime(runtime)
     target = out or Path("runs") / _run_name(model, data)
     files.check_writable(target)

@@ -11,7 +11,7 @@ from rich.console import Console
 from secondsight.cli import options
 from secondsight.cli.runtime import OPTION_HELP, check_runtime, use
 from secondsight.cli.verb import command
-from secondsight.errors import ConfigError, DataError
+from secondsight.errors import ConfigError, DataError, require_known
 from secondsight.terminal import console as terminal
 from secondsight.terminal import marked, named, warn
 
@@ -76,7 +76,7 @@ def index(
     # What can be wrong is known before the network has run for minutes.
     device = options.device(device)
     check_runtime(runtime)
-    options.known("type of stored vectors", [dtype], DTYPES)
+    require_known("type of stored vectors", dtype, DTYPES)
     files.check_writable(target)
     wish = {
         "memory": parse_bytes(memory) if memory else None,

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from typing import Literal, cast
 
 import typer
 
-from secondsight.errors import ConfigError, UnknownName, first_line
+from secondsight.errors import ConfigError, first_line, require_known
 
 MISSING = typer.Option(
     "error", "--missing", help="If listed images are missing: error, or skip (leave them out and count them)."
 )
-
-
-def known(kind: str, given: Iterable[str], valid: Iterable[str]) -> None:
-    """Every given name is a valid one: known now, and not after minutes of work."""
-    for name in given:
-        if name not in valid:
-            raise UnknownName(kind, name, valid)
 
 
 def numbers(text: str, option: str, *, least: int = 1) -> list[int]:
@@ -32,8 +24,7 @@ def numbers(text: str, option: str, *, least: int = 1) -> list[int]:
 
 
 def missing(word: str) -> Literal["error", "skip"]:
-    known("way with missing files", [word], ["error", "skip"])
-    return cast(Literal["error", "skip"], word)
+    return cast(Literal["error", "skip"], require_known("way with missing files", word, ["error", "skip"]))
 
 
 def device(name: str | None) -> str:

@@ -101,9 +101,7 @@ def _compare(
     changes["train"] |= batches.model_dump(include={"classes_per_batch", "images_per_class"})
     table = pooling_table(only, seeds=seeds, changes=changes, command=command)
     make(table, plan(table), places)
-    view = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    for heading in ("pooling", "R@1", "untrained", "params", "GFLOPs", "native"):
-        view.add_column(heading, justify="left" if heading == "pooling" else "right")
+    view = terminal.columns("pooling", right=("R@1", "untrained", "params", "GFLOPs", "native"))
     found = summarise(table, lines.sort(table, lines.read(lines.path_of(table.name, out))).fresh)
     for row in sorted(found, key=lambda row: -row.last["recall@1"].value):
         costs = (f"{row.parameters / 1e6:.1f}M", f"{row.gflops:.2f}", f"{row.native:,}")

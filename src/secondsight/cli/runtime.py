@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from secondsight import terminal
-from secondsight.cli import options
+from secondsight.errors import require_known
 from secondsight.inference.description import RUNTIMES, agree
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ OPTION_HELP = "torch, compile, onnx, onnx-int8, or auto: the faster of torch and
 
 def check_runtime(name: str) -> None:
     """A known name."""
-    options.known("runtime", [name], RUNTIMES)
+    require_known("runtime", name, RUNTIMES)
 
 
 def use(index: Index, name: str, exported: Path | None = None, *, images: int | None = 1) -> None:

@@ -3,10 +3,11 @@ from .cache.feature_cache import FeatureCache as FeatureCache
 from .fetch.dataset import get as get
 from .imageset import ImageSet as ImageSet
 from .loading.batches import Batch as Batch
+from .loading.batches import BatchLoader as BatchLoader
 from .loading.decode import DecodeError as DecodeError
 from .loading.failures import Failures as Failures
-from .loading.loader import Loader as Loader
 from .loading.neighbours import Neighbours as Neighbours
+from .loading.pictures import Pictures as Pictures
 from .loading.samplers import BatchSampler as BatchSampler
 from .loading.samplers import ClassBalanced as ClassBalanced
 from .loading.samplers import Sequential as Sequential

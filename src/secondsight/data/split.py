@@ -14,7 +14,7 @@ from secondsight.data.imageset import ImageSet
 from secondsight.data.readers.registry import DATASETS
 from secondsight.data.readers.spec import Missing, missing_part
 from secondsight.data.readers.spec import open as open_images
-from secondsight.errors import DataError, UnknownName
+from secondsight.errors import DataError, require_known
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,7 @@ def splits(
 
     Choose models on ``validation`` and report ``standard`` once. ``share``, ``fold`` and ``seed``: see ``hold_out``.
     """
-    if kind not in KINDS:
-        raise UnknownName("split", kind, KINDS)
+    require_known("split", kind, KINDS)
     images = data if isinstance(data, ImageSet) else open_images(data, check=check, missing=missing)
     if kind == "standard":
         return standard(images, min_images=min_images)

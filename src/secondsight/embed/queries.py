@@ -12,6 +12,7 @@ import torch
 from secondsight.data.loading.decode import decode
 from secondsight.embed.inputs import Forward
 from secondsight.errors import ShapeError
+from secondsight.evaluation_mode import evaluating
 from secondsight.model import Embedder
 
 if TYPE_CHECKING:
@@ -30,16 +31,11 @@ def encode(
     run: Forward | None = None,
 ) -> np.ndarray:
     """Unit vectors (n, D) float32 of pictures, by the model's own transform. One that cannot be read is an error."""
-    was_training = model.training
-    model.to(device).eval()
     found = [np.zeros((0, model.dim), np.float32)]
-    try:
+    with evaluating(model.to(device)), torch.no_grad():
         for start in range(0, len(pictures), batch_size):
             batch = torch.stack([prepare(model, picture) for picture in pictures[start : start + batch_size]])
-            with torch.no_grad():
-                found.append((run or model)(batch.to(device)).float().cpu().numpy())
-    finally:
-        model.train(was_training)
+            found.append((run or model)(batch.to(device)).float().cpu().numpy())
     return np.concatenate(found)
 
 

@@ -23,6 +23,7 @@ from secondsight.data.loading.samplers import BatchSampler
 from secondsight.data.loading.transforms import Transform
 from secondsight.embed.inputs import Forward, Inputs, pictures
 from secondsight.errors import ConfigError, DataError, RunError
+from secondsight.evaluation_mode import evaluating
 from secondsight.model import Embedder
 from secondsight.progress import bar
 
@@ -105,33 +106,28 @@ def blocks(
     if len(images) == 0:
         raise DataError(f"{images.root}: no images to embed")
     inputs = pictures(model, images, transform, run=run)
-    was_training = model.training
-    model.to(device).eval()
-    try:
-        with bar(unit="images") as progress:
-            task = progress.add_task("embedding", total=len(images) // world_size, note="")
-            started, count = time.monotonic(), 0
+    with evaluating(model.to(device)), bar(unit="images") as progress:
+        task = progress.add_task("embedding", total=len(images) // world_size, note="")
+        started, count = time.monotonic(), 0
 
-            def advance(images: int) -> None:
-                nonlocal count
-                count += images
-                rate = count / max(time.monotonic() - started, 1e-3)
-                progress.update(task, advance=images, note=f"{rate:.0f} images/s")
+        def advance(images: int) -> None:
+            nonlocal count
+            count += images
+            rate = count / max(time.monotonic() - started, 1e-3)
+            progress.update(task, advance=images, note=f"{rate:.0f} images/s")
 
-            yield from stream(
-                inputs,
-                batch_size=batch_size,
-                block=block,
-                done=done,
-                workers=workers,
-                device=device,
-                strict=strict,
-                rank=rank,
-                world_size=world_size,
-                advance=advance,
-            )
-    finally:
-        model.train(was_training)
+        yield from stream(
+            inputs,
+            batch_size=batch_size,
+            block=block,
+            done=done,
+            workers=workers,
+            device=device,
+            strict=strict,
+            rank=rank,
+            world_size=world_size,
+            advance=advance,
+        )
 
 
 def stream(
@@ -212,20 +208,15 @@ def features(
     Of ``Inputs``, ``forward`` gives the features; of images, the model's backbone does.
     """
     inputs = images if isinstance(images, Inputs) else pictures(model, images, run=model.backbone)
-    was_training = model.training
-    model.to(device).eval()
     chosen = np.arange(0, len(inputs), max(1, len(inputs) // max(1, count)))
     plan = _Listed([chosen[i : i + batch_size] for i in range(0, len(chosen), batch_size)])
     found = []
-    try:
-        with torch.no_grad(), bar(unit="images") as progress:
-            task = progress.add_task("initialising", total=len(chosen), note="")
-            for batch in BatchLoader(inputs.sources[0], batches=plan, workers=workers):
-                if len(batch):
-                    found.append(inputs.forward(batch.images.to(device)))
-                progress.advance(task, len(batch))
-    finally:
-        model.train(was_training)
+    with evaluating(model.to(device)), torch.no_grad(), bar(unit="images") as progress:
+        task = progress.add_task("initialising", total=len(chosen), note="")
+        for batch in BatchLoader(inputs.sources[0], batches=plan, workers=workers):
+            if len(batch):
+                found.append(inputs.forward(batch.images.to(device)))
+            progress.advance(task, len(batch))
     return found
 
 

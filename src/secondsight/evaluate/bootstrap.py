@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from secondsight.errors import ConfigError, UnknownName
+from secondsight.errors import ConfigError, require_known
 
 Resample = Literal["queries", "classes"]
 RESAMPLE: tuple[Resample, ...] = ("queries", "classes")
@@ -28,8 +28,7 @@ def intervals(
     seed: int = 0,
 ) -> np.ndarray:
     """(m, 2) bounds of the means of the m columns of ``scores`` (q, m), whose rows are of ``classes`` (q,)."""
-    if resample not in RESAMPLE:
-        raise UnknownName("resample", str(resample), RESAMPLE)
+    require_known("resample", resample, RESAMPLE)
     if not 0 < level < 1:
         raise ConfigError(f"the level of an interval is between 0 and 1, got {level}")
     rng = np.random.default_rng(seed)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from secondsight.errors import ConfigError, UnknownName
+from secondsight.errors import ConfigError, require_known
 from secondsight.evaluate.bootstrap import Resample, intervals
 from secondsight.evaluate.figures import QueryRanks, figures
 from secondsight.evaluate.report import ClassFigures, Interval, Label, Report
@@ -59,8 +59,7 @@ def retrieval(
     >>> report.recall[1], report.map_at_r
     (1.0, 1.0)
     """
-    if metric not in METRICS:
-        raise UnknownName("metric", str(metric), METRICS)
+    require_known("metric", metric, METRICS)
     if isinstance(bootstrap, bool) or bootstrap < 0:
         raise ConfigError(f"bootstrap is a number of resamples ≥ 0, got {bootstrap!r}")
     kept = as_ks(ks)

@@ -12,7 +12,7 @@ import torch
 
 from secondsight import files
 from secondsight.embed.queries import Picture
-from secondsight.errors import ConfigError, UnknownName
+from secondsight.errors import ConfigError, UnknownName, require_known
 from secondsight.explain import algebra, distinct, removal
 from secondsight.explain.places import Places, places
 from secondsight.model import Embedder
@@ -123,10 +123,8 @@ class Explanation:
             on: ``"grid"`` (h, w), ``"shown"`` (S, S) as the network saw it, or ``"original"`` (H, W), the whole
                 original, with 0 where the network did not look.
         """
-        if image not in ("a", "b"):
-            raise UnknownName("image of a pair", image, ("a", "b"))
-        if kind not in KINDS:
-            raise UnknownName("kind of map", kind, KINDS)
+        require_known("image of a pair", image, ("a", "b"))
+        require_known("kind of map", kind, KINDS)
         prefix = "" if kind == "share" else kind.replace(" ", "_") + "_"
         values = getattr(self, prefix + image)
         if on == "grid":

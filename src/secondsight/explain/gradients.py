@@ -18,9 +18,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from secondsight.evaluation_mode import evaluating
 from secondsight.explain import algebra
 from secondsight.extras import require
-from secondsight.model.views import turned_back, view_masks
+from secondsight.model.views import turned_back
 
 if TYPE_CHECKING:
     from secondsight.explain.explanation import Explanation
@@ -61,7 +62,7 @@ def integrated(places: Places, direction: Float[Tensor, " d"], *, steps: int = S
     model, grid = places.model, places.grid
     with torch.no_grad():
         x = model.reduced(places.features)  # (V, L, d)
-    masks = None if places.mask is None else torch.cat(view_masks(places.mask[None], grid, model.views)).to(x.device)
+    masks = places.masks
     towards = (places.scale * direction).to(x)
 
     def score(values: Tensor) -> Tensor:
@@ -71,13 +72,9 @@ def integrated(places: Places, direction: Float[Tensor, " d"], *, steps: int = S
         z = z if model.keep is None else z @ model.keep
         return z.unflatten(0, values.shape[:2]).mean(1) @ towards
 
-    was_training = model.pooling.training
-    model.pooling.eval()
-    try:
+    with evaluating(model.pooling):
         found = captum.IntegratedGradients(score).attribute(
             x[None], baselines=torch.zeros_like(x[None]), n_steps=steps, internal_batch_size=8
         )
-    finally:
-        model.pooling.train(was_training)
     shares = torch.nan_to_num(found[0].detach().double().sum(-1))  # (V, L)
     return turned_back(shares, grid, model.views).sum(0).view(grid).cpu().numpy()

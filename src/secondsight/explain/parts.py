@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from secondsight.errors import ConfigError
 from secondsight.explain import algebra
 from secondsight.explain.geometry import Box
-from secondsight.model.views import view_masks
 
 if TYPE_CHECKING:
     from secondsight.explain.places import Places
@@ -51,7 +49,8 @@ def parts(places: Places, count: int = 8) -> list[Part]:
     group = grouped(points, weights, min(count, int((weights > 0).sum())))
     made = []
     masks = torch.stack([torch.from_numpy(group == number) for number in range(group.max() + 1)])
-    vectors = pooled(places, masks)
+    z = places.pooled(masks)
+    vectors = (algebra.unit_scale(z, places.model.config.normalise) * z).float().numpy()
     for mask, vector in zip(masks.numpy(), vectors, strict=True):
         shape = mask.reshape(places.grid)
         strength = float(weights[mask].sum() / max(weights.sum(), algebra.TINY))
@@ -63,19 +62,6 @@ def vectors(places: Places, count: int = 8) -> np.ndarray:
     """(count, D): the embedding of the whole, then those of ``count − 1`` parts; the whole again where parts lack."""
     found = [places.vector, *(part.vector for part in (parts(places, count - 1) if count > 1 else []))]
     return np.stack(found + [places.vector] * (count - len(found)))
-
-
-def pooled(places: Places, masks: Tensor) -> np.ndarray:
-    """(n, D) unit vectors of n sets of places (n, L), each pooled by itself."""
-    model = places.model
-    seen = view_masks(masks.to(places.features.device), places.grid, model.views)
-    with torch.no_grad():
-        views = [
-            model.pool(features.expand(len(masks), -1, -1), mask, grid=places.grid).double()
-            for features, mask in zip(places.features, seen, strict=True)
-        ]
-    z = torch.stack(views).mean(0).cpu()
-    return (algebra.unit_scale(z, model.config.normalise) * z).float().numpy()
 
 
 def grouped(points: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:

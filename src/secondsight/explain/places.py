@@ -18,6 +18,7 @@ from secondsight.data.loading.transforms import Transform
 from secondsight.embed.queries import Picture
 from secondsight.embed.queries import pixels as pixels_of
 from secondsight.errors import DataError, ShapeError
+from secondsight.evaluation_mode import evaluating
 from secondsight.explain import algebra, geometry, parts, region
 from secondsight.explain.geometry import Box, Frame
 from secondsight.model import VIEWS, Embedder, mean
@@ -87,6 +88,25 @@ class Places:
         """(L,) the strongest codeword of each place; None without a codebook."""
         return None if self.assignment is None else self.assignment.argmax(-1).numpy()
 
+    @property
+    def masks(self) -> Bool[Tensor, "v l"] | None:
+        """``mask`` as each view has it; None where all places are real."""
+        return None if self.mask is None else self.seen(self.mask)
+
+    def seen(self, mask: Bool[Tensor, " l"]) -> Bool[Tensor, "v l"]:
+        """Some of the image's places as each view has them."""
+        return torch.cat(view_masks(mask[None], self.grid, self.model.views)).to(self.features.device)
+
+    @torch.no_grad()
+    def pooled(self, masks: Bool[Tensor, "n l"]) -> Float[Tensor, "n d"]:
+        """z of n sets of places, each pooled by itself, in double precision."""
+        views = view_masks(masks.to(self.features.device), self.grid, self.model.views)
+        pooled = [
+            self.model.pool(features.expand(len(masks), -1, -1), mask, grid=self.grid).double()
+            for features, mask in zip(self.features, views, strict=True)
+        ]
+        return torch.stack(pooled).mean(0).cpu()
+
     def required(self) -> Float[Tensor, "l d"]:
         """Contributions, or the pooling's own explanation why there are none."""
         if self.contributions is None:
@@ -147,12 +167,8 @@ def places(
     pixels = read(picture, target=transform.target)
     image = transform(pixels)[None].to(device)
     grid = model.backbone.grid(*image.shape[-2:])
-    was_training = model.training
-    model.to(device).eval()
-    try:
+    with evaluating(model.to(device)):
         features = torch.cat([model.backbone(VIEWS[view](image)) for view in model.views])
-    finally:
-        model.train(was_training)
     made = from_features(model, features, frame=geometry.frame(transform, grid, *pixels.shape[:2]))
     made.pixels = pixels
     made.name = name or (Path(picture).name if isinstance(picture, (str, Path)) else "image")
@@ -177,9 +193,7 @@ def from_features(
         raise ShapeError(f"the model embeds {len(model.views)} views of an image, got features of {len(features)}")
     x = model.reduced(features)
     masks = None if mask is None else torch.cat(view_masks(mask[None], frame.grid, model.views)).to(features.device)
-    was_training = model.pooling.training
-    model.pooling.eval()
-    try:
+    with evaluating(model.pooling):
         if model.pooling.additive:
             parts = model.pooling.local(x, masks, grid=frame.grid)
             kept = parts.double() if model.keep is None else parts.double() @ model.keep.double()
@@ -189,8 +203,6 @@ def from_features(
             contributions = None
             pooled = model.pool(features, masks, grid=frame.grid)
             z = mean(list(pooled.double()[:, None]))[0].cpu()
-    finally:
-        model.pooling.train(was_training)
     return Places(model, features, contributions, z, frame, mask)
 
 

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from secondsight.errors import ConfigError, DataError, UnknownName
+from secondsight.errors import ConfigError, DataError, require_known
 from secondsight.explain import algebra
 from secondsight.explain.geometry import checked_box
-from secondsight.model.views import view_masks
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,9 +30,7 @@ behind both (benchmarks/explain_parts.py; figures in docs/explaining.md).
 
 def query(places: Places, where: Any, *, method: str = DEFAULT) -> np.ndarray:
     """The unit vector (D,) float32 of a region of ``places``: a box in fractions of the original, or a mask over it."""
-    if method not in METHODS:
-        raise UnknownName("way to make a region's vector", method, METHODS)
-    z = METHODS[method](places, where)
+    z = METHODS[require_known("way to make a region's vector", method, METHODS)](places, where)
     norm = z.norm()
     if norm < algebra.TINY:
         raise DataError(f"{places.name}: nothing in this region has a direction; take a larger one")
@@ -68,8 +65,7 @@ def inside(places: Places, where: Any) -> Tensor:
 
 
 def _masked(places: Places, where: Any) -> Tensor:
-    mask = inside(places, where)
-    views = torch.cat(view_masks(mask[None], places.grid, places.model.views)).to(places.features.device)
+    views = places.seen(inside(places, where))
     with torch.no_grad():
         return places.model.pool(places.features, views, grid=places.grid).double().mean(0).cpu()
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from secondsight.explain import algebra
-from secondsight.model.views import VIEWS, turned_back, view_masks
+from secondsight.model.views import VIEWS, turned_back
 from secondsight.pooling import JCF, Average, Bilinear, Pooling
 from secondsight.pooling.compact_bilinear import RandomMaclaurin, TensorSketch
 from secondsight.pooling.factorized import FactorizedBilinear
@@ -74,7 +74,7 @@ def _projected(pooling: Pooling) -> Pooling:
 
 def _without(places: Places, pooling: JCF) -> Float[Tensor, "l d"]:
     """JCF: ending((Σ − z_l)), view by view."""
-    x, masks = places.model.reduced(places.features), _masks(places)
+    x, masks = places.model.reduced(places.features), places.masks
     parts = pooling.summands(x, masks)
     sums = parts.sum(1, keepdim=True) - parts  # (V, L, K)
     if pooling.reduce == "mean":
@@ -87,23 +87,12 @@ def _without(places: Places, pooling: JCF) -> Float[Tensor, "l d"]:
 
 
 def _pooled_again(places: Places) -> Float[Tensor, "l d"]:
-    model, count = places.model, len(places)
+    count = len(places)
     real = torch.ones(count, dtype=torch.bool) if places.mask is None else places.mask
     rest = []
     for start in range(0, count, AT_ONCE):
         which = torch.arange(start, min(count, start + AT_ONCE))
         masks = real.repeat(len(which), 1)
         masks[torch.arange(len(which)), which] = False
-        seen = view_masks(masks.to(places.features.device), places.grid, model.views)
-        views = [
-            model.pool(features.expand(len(which), -1, -1), mask, grid=places.grid).double()
-            for features, mask in zip(places.features, seen, strict=True)
-        ]
-        rest.append(torch.stack(views).mean(0).cpu())
+        rest.append(places.pooled(masks))
     return torch.cat(rest)
-
-
-def _masks(places: Places) -> Tensor | None:
-    if places.mask is None:
-        return None
-    return torch.cat(view_masks(places.mask[None], places.grid, places.model.views)).to(places.features.device)

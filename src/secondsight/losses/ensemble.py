@@ -7,7 +7,7 @@ from typing import Literal
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from secondsight.errors import ConfigError, UnknownName
+from secondsight.errors import ConfigError, require_known
 from secondsight.functional.losses.boosting import (
     boosted_deviance,
     cascaded_contrastive,
@@ -45,8 +45,7 @@ class HDC(Loss):
     ):
         super().__init__(dim=dim, classes=classes)
         require_positive(self.name, margin=margin)
-        if form not in ("cascade", "authors"):
-            raise UnknownName("form of hdc", form, ("cascade", "authors"))
+        require_known("form of hdc", form, ("cascade", "authors"))
         if not fractions or not all(0 < fraction <= 1 for fraction in fractions):
             raise ConfigError(f"hdc: fractions must be one or more numbers in (0, 1], got {fractions}")
         if sizes is not None and len(sizes) != len(fractions):
@@ -98,8 +97,7 @@ class BIER(Loss):
     ):
         super().__init__(dim=dim, classes=classes)
         require_positive(self.name, alpha=alpha, cost=cost, shrinkage=shrinkage)
-        if boosting not in ("shrinkage", "paper"):
-            raise UnknownName("way of boosting", boosting, ("shrinkage", "paper"))
+        require_known("way of boosting", boosting, ("shrinkage", "paper"))
         self.sizes = cut(self.name, dim, sizes, (96, 160, 256))
         self.shrinkage, self.diversity = (shrinkage if boosting == "shrinkage" else None), diversity
         self.alpha, self.beta, self.cost, self.self_pairs = alpha, beta, cost, self_pairs

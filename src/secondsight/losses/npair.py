@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from secondsight.errors import DataError, UnknownName
+from secondsight.errors import DataError, require_known
 from secondsight.functional.losses.pairs import mean_or_zero, pair_masks, unit
 from secondsight.losses.contract import Expects, Loss, require_positive
 
@@ -41,8 +41,7 @@ class NPair(Loss):
         super().__init__(dim=dim, classes=classes)
         if length is not None:
             require_positive(self.name, length=length)
-        if pairs not in ("all", "one"):
-            raise UnknownName("choice of N-pair pairs", pairs, ("all", "one"))
+        require_known("choice of N-pair pairs", pairs, ("all", "one"))
         self.pairs = pairs
         self.l2 = l2
         self.length = length

@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from secondsight.errors import ConfigError, UnknownName, nearest
+from secondsight.errors import ConfigError, nearest, require_known
 from secondsight.losses.contract import Loss
 from secondsight.losses.ensemble import BIER, HDC
 from secondsight.losses.hierarchical import HTL
@@ -57,9 +57,7 @@ def option_defaults(name: str) -> dict[str, Any]:
     >>> option_defaults("binomial")
     {'alpha': 2.0, 'beta': 0.5, 'cost': 25.0}
     """
-    if name not in LOSSES:
-        raise UnknownName("loss", name, LOSSES)
-    parameters = inspect.signature(LOSSES[name]).parameters
+    parameters = inspect.signature(LOSSES[require_known("loss", name, LOSSES)]).parameters
     return {key: p.default for key, p in parameters.items() if key not in ("dim", "classes")}
 
 

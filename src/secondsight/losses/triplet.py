@@ -7,7 +7,7 @@ from typing import Literal
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from secondsight.errors import UnknownName
+from secondsight.errors import require_known
 from secondsight.functional.losses.pairs import unit
 from secondsight.functional.losses.triplets import all_triplets, hardest_semihard_triplets, semihard_triplets
 from secondsight.losses.contract import Expects, Loss, require_positive
@@ -56,8 +56,7 @@ class SemiHard(Loss):
     ):
         super().__init__(dim=dim, classes=classes)
         require_positive(self.name, margin=margin)
-        if negatives not in ("hardest", "all"):
-            raise UnknownName("choice of semi-hard negatives", negatives, ("hardest", "all"))
+        require_known("choice of semi-hard negatives", negatives, ("hardest", "all"))
         self.margin = margin
         self.negatives = negatives
         self.fallback = fallback

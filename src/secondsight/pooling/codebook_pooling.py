@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from secondsight.errors import ConfigError, RunError, ShapeError, UnknownName
+from secondsight.errors import ConfigError, RunError, ShapeError, require_known
 from secondsight.functional.pooling.blocks import BLOCK_NORMALISATIONS, normalise_blocks
 from secondsight.functional.pooling.full_precision import full_precision, widened
 from secondsight.pooling.contract import Features, Grid, Locals, Mask, Pooling
@@ -46,8 +46,7 @@ class CodebookPooling(Pooling):
                 f"at most {MAX_OUT_DIM:,}: take fewer {' or '.join(self.name_options)}, or reduce the features first"
             )
         super().__init__(in_dim, max(out_dim, 1))
-        if normalise not in self.normalisations:
-            raise UnknownName("normalisation", normalise, self.normalisations)
+        require_known("normalisation", normalise, self.normalisations)
         if not 0 < power <= 1:
             raise ConfigError(f"{self.family}: power must be over 0 and at most 1, got {power}")
         if fit_points < 0:

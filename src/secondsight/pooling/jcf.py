@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from secondsight.errors import ConfigError, ShapeError, UnknownName
+from secondsight.errors import ConfigError, ShapeError, require_known
 from secondsight.functional.pooling.assignment import cosine
 from secondsight.functional.pooling.codeword_sums import codeword_sums
 from secondsight.functional.pooling.combined_projectors import combined_projectors
@@ -106,8 +106,7 @@ class JCF(Pooling):
             raise ConfigError(f"codebooks must be 1 (shared by both factors) or 2 (one each), got {codebooks}")
         if reduce not in ("sum", "mean"):
             raise ConfigError(f"reduce must be 'sum' or 'mean', got {reduce!r}")
-        if start not in STARTS:
-            raise UnknownName("start of jcf", start, STARTS)
+        require_known("start of jcf", start, STARTS)
         if not 0 <= dropout < 1:
             raise ConfigError(f"dropout must be in [0, 1), got {dropout}")
         self.codewords, self.projectors = codewords, projectors

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from secondsight.errors import ConfigError, UnknownName
+from secondsight.errors import ConfigError, require_known
 from secondsight.functional.pooling.factors import (
     covariances,
     information,
@@ -47,8 +47,7 @@ class _FactorAnalysers(MixturePooling):
     ):
         if not 0 <= factors < max(in_dim, 1):
             raise ConfigError(f"{self.family}: factors must be from 0 to in_dim − 1 = {in_dim - 1}, got {factors}")
-        if scaling not in SCALINGS:
-            raise UnknownName("scaling", scaling, SCALINGS)
+        require_known("scaling", scaling, SCALINGS)
         super().__init__(
             in_dim,
             blocks=1 + factors,

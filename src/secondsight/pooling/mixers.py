@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from secondsight.errors import UnknownName
+from secondsight.errors import require_known
 
 MIXERS = ("linear", "mlp")
 """linear: the paper's A and B · mlp: one hidden layer of N units, as the paper's f_p and f_q allow."""
@@ -32,8 +32,7 @@ class Linear(nn.Module):
 
 def mixer(name: str, codewords: int, projectors: int) -> nn.Module:
     """f by its name in ``MIXERS``."""
-    if name not in MIXERS:
-        raise UnknownName("mix of jcf", name, MIXERS)
+    require_known("mix of jcf", name, MIXERS)
     if name == "linear":
         return Linear(codewords, projectors)
     return nn.Sequential(

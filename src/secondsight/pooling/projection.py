@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from secondsight.errors import ConfigError, DataError, RunError, UnknownName
+from secondsight.errors import ConfigError, DataError, RunError, require_known
+from secondsight.evaluation_mode import evaluating
 from secondsight.functional.pooling.locations import location_shares
 from secondsight.functional.pooling.normalise import normalisation
 from secondsight.pooling.contract import Features, Grid, Locals, Mask, Pooling
@@ -43,8 +44,7 @@ class Projected(Pooling):
 
     def __init__(self, pooling: Pooling, *, out_dim: int, method: str = "linear", normalise: str = "none"):
         super().__init__(pooling.in_dim, out_dim)
-        if method not in PROJECTIONS:
-            raise UnknownName("projection", method, PROJECTIONS)
+        require_known("projection", method, PROJECTIONS)
         if method != "linear" and out_dim > pooling.out_dim:
             raise ConfigError(
                 f"{method} cannot make {out_dim} dimensions of {type(pooling).__name__}'s {pooling.out_dim}; "
@@ -108,13 +108,9 @@ class Projected(Pooling):
         if self.method == "linear":
             return
         pca = PCA(rank=min(self.pooling.out_dim, self.out_dim + self.out_dim // 2))
-        was_training = self.training
-        self.eval()
-        try:
+        with evaluating(self):
             for block in self._blocks(features, grid):
                 pca.add(block)
-        finally:
-            self.train(was_training)
         if pca.count <= self.out_dim:
             raise DataError(
                 f"{self.method} to {self.out_dim} dimensions needs more than {self.out_dim} images to fit from, got "

@@ -20,8 +20,5 @@ def of_weights(weights: str) -> str:
     """Of the file's content; ``default`` and ``random`` speak for themselves."""
     if not Path(weights).is_file():
         return weights
-    digest = hashlib.sha256()
     with Path(weights).open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()[:16]
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,13 +133,5 @@ def _checksum(body: dict[str, Any]) -> str:
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        for block in _blocks(file):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _blocks(file: Any) -> Iterator[bytes]:
-    while block := file.read(1 << 20):
-        yield block
+        return hashlib.file_digest(file, "sha256").hexdigest()

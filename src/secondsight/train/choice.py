@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from secondsight.errors import DataError, UnknownName
+from secondsight.errors import DataError, require_known
 from secondsight.functional.pooling.eigenvectors import eigh
 
 SHRINK = 0.3
@@ -78,8 +78,7 @@ def choose_pooling(
         preferred: The one that is taken where the others are no better, by ``DOUBT`` standard errors of the difference.
         grid, seed: Passed on to the fit.
     """
-    if preferred not in candidates:
-        raise UnknownName("candidate", preferred, candidates)
+    require_known("candidate", preferred, candidates)
     halves = class_halves(labels, seed=seed)
     right: dict[str, Tensor] = {}
     for name, build in candidates.items():

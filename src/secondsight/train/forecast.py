@@ -17,7 +17,7 @@ from secondsight.data import ImageSet
 from secondsight.data.cache import store
 from secondsight.data.loading import transforms
 from secondsight.data.loading.batches import BatchLoader
-from secondsight.data.loading.loader import Pictures
+from secondsight.data.loading.pictures import Pictures
 from secondsight.data.loading.samplers import Sequential
 from secondsight.train import sets
 from secondsight.train.assembly import RunParts, assemble, make_fabric

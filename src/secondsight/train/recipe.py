@@ -6,12 +6,13 @@ A recipe is a small TOML file; ``secondsight.train.recipe_file`` reads it, and a
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from secondsight.data.loading.transforms import TRANSFORMS
-from secondsight.errors import ConfigError, UnknownName
+from secondsight.errors import ConfigError, require_known
 from secondsight.evaluate.figures import figure_names
 from secondsight.losses import LOSSES
 from secondsight.model import ModelConfig
@@ -22,18 +23,8 @@ def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value  # TOML has lists only
 
 
-def _known_loss(name: str) -> str:
-    if name not in LOSSES:
-        raise UnknownName("loss", name, LOSSES)
-    return name
-
-
-def _known_transform(name: str) -> str:
-    if name not in TRANSFORMS:
-        raise UnknownName("transform", name, TRANSFORMS)
-    return name
-
-
+LossName = Annotated[str, AfterValidator(partial(require_known, "loss", valid=LOSSES))]
+TransformName = Annotated[str, AfterValidator(partial(require_known, "transform", valid=TRANSFORMS))]
 Integers = Annotated[tuple[int, ...], BeforeValidator(_as_tuple)]
 Pair = Annotated[tuple[float, float], BeforeValidator(_as_tuple)]
 
@@ -47,14 +38,14 @@ class DataSection(Strict):
     missing: Annotated[Literal["error", "skip"], NO_FIGURE] = "error"  # what to do where listed files are not there
     min_images: int = Field(default=2, ge=1)  # drop classes with fewer images: a class of one has no pair to learn from
     max_images: int | None = Field(default=None, ge=2)  # of a class to learn from; fewer teach less, in less time
-    transform: Annotated[str, BeforeValidator(_known_transform)] = "random-crop"  # "resize" (the paper's) is cacheable
+    transform: TransformName = "random-crop"  # "resize" (the paper's) is cacheable
     workers: Annotated[int | None, Field(ge=0), NO_FIGURE] = None  # decoding threads; None = chosen from the cores
     cache: bool | None = None  # frozen-feature cache; None = whenever a frozen prefix and a fixed transform allow it
     cache_dir: Annotated[str | None, NO_FIGURE] = None  # where the cache lives; None = the user's cache folder
 
 
 class LossSection(Strict):
-    name: Annotated[str, BeforeValidator(_known_loss)] = "proxy-anchor"  # `secondsight losses` lists them
+    name: LossName = "proxy-anchor"  # `secondsight losses` lists them
     options: dict[str, Any] = Field(default_factory=dict)  # the loss's own, e.g. margin
 
 
@@ -110,8 +101,7 @@ class ValidationSection(Strict):
     def _known_metric(self) -> ValidationSection:
         if not self.ks or min(self.ks) < 1:
             raise ConfigError(f"ks must be one or more numbers ≥ 1, got {list(self.ks)}")
-        if self.metric not in (valid := figure_names(self.ks)):
-            raise UnknownName("metric", self.metric, valid)
+        require_known("metric", self.metric, figure_names(self.ks))
         return self
 
 

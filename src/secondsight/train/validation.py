@@ -12,6 +12,7 @@ from torch import Tensor
 from secondsight import embed as road
 from secondsight.data.loading.batches import RowSource
 from secondsight.evaluate import retrieval
+from secondsight.evaluation_mode import evaluating
 from secondsight.train.step import Network, gather
 
 
@@ -22,8 +23,7 @@ def embed(
 
     ``sources`` are rows of the same images, one for each view. Images that cannot be read are left out.
     """
-    was_training, device = network.training, fabric.device
-    network.eval()
+    device = fabric.device
     alone = getattr(network, "module", network)  # DDP would wait in every forward for processes with fewer batches
 
     def forward(rows: Tensor) -> Tensor:
@@ -31,21 +31,17 @@ def embed(
             return alone(rows)
 
     inputs = road.Inputs(tuple(sources), forward)
-    # A block is a batch: the smallest share that processes can take in turn.
-    blocks = [
-        block
-        for block in road.stream(
+    with evaluating(network):
+        found = road.stream(
             inputs,
             batch_size=batch,
-            block=batch,
+            block=batch,  # the smallest share that processes can take in turn
             workers=workers,
             device=device,
             rank=fabric.global_rank,
             world_size=fabric.world_size,
         )
-        if len(block.indices)
-    ]
-    network.train(was_training)
+        blocks = [block for block in found if len(block.indices)]
     z = torch.from_numpy(np.concatenate([np.zeros((0, network.model.dim), np.float32), *(b.vectors for b in blocks)]))
     indices = torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *(b.indices for b in blocks)]))
     most = -(-len(inputs) // (batch * fabric.world_size)) * batch

@@ -15,7 +15,7 @@ from secondsight.data.imageset import ImageSet
 from secondsight.data.readers.listing import require_path
 from secondsight.data.readers.registry import DATASETS, Archive, Dataset
 from secondsight.data.readers.spec import data_root, read
-from secondsight.errors import DataError, UnknownName
+from secondsight.errors import DataError, require_known
 from secondsight.files import check_writable, replacing_directory
 
 
@@ -69,9 +69,7 @@ def get(
 
 def _named(name: str) -> Dataset:
     downloadable = {n for n, d in DATASETS.items() if d.archives}
-    if name not in downloadable:
-        raise UnknownName("dataset to download", name, downloadable)
-    return DATASETS[name]
+    return DATASETS[require_known("dataset to download", name, downloadable)]
 
 
 def _present(dataset: Dataset, target: Path) -> ImageSet:

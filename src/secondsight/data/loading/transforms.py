@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from secondsight.data.loading.jitter import NO_JITTER, Jitter
-from secondsight.errors import ConfigError, UnknownName
+from secondsight.errors import ConfigError, require_known
 
 Interpolation = Literal["bilinear", "bicubic"]
 
@@ -255,8 +255,7 @@ _RESIZE = {
 def _check(size: int, interpolation: str) -> None:
     if size < 1:
         raise ConfigError(f"a transform's size is a number of pixels ≥ 1, got {size}")
-    if interpolation not in ("bilinear", "bicubic"):
-        raise UnknownName("interpolation", interpolation, ["bilinear", "bicubic"])
+    require_known("interpolation", interpolation, ["bilinear", "bicubic"])
 
 
 TRANSFORMS: dict[str, Callable[[int], Transform]] = {
@@ -273,6 +272,4 @@ def build(name: str, size: int = 224) -> Transform:
     >>> build("resize", 224).key
     'resize-224-bilinear'
     """
-    if name not in TRANSFORMS:
-        raise UnknownName("transform", name, TRANSFORMS)
-    return TRANSFORMS[name](size)
+    return TRANSFORMS[require_known("transform", name, TRANSFORMS)](size)

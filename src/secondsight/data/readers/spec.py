@@ -14,7 +14,7 @@ from secondsight.data.readers import table
 from secondsight.data.readers.listing import missing as absent
 from secondsight.data.readers.listing import require_path
 from secondsight.data.readers.registry import DATASETS, Dataset
-from secondsight.errors import DataError, UnknownName
+from secondsight.errors import DataError, UnknownName, require_known
 
 Missing: TypeAlias = Literal["error", "skip"]
 
@@ -108,8 +108,7 @@ def read(
         images = table.read(path, columns=columns, root=root)
     else:
         images = dataset.read(path)
-    if missing not in ("error", "skip"):
-        raise UnknownName("way with missing files", missing, ["error", "skip"])
+    require_known("way with missing files", missing, ["error", "skip"])
     if check:
         check_counts(images, dataset)
     if check and missing == "error":

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from secondsight.errors import UnknownName
+from secondsight.errors import require_known
 
 
 def signed_power(z: Float[Tensor, "*shape"], power: float = 0.5, *, eps: float = 1e-10) -> Float[Tensor, "*shape"]:
@@ -46,6 +46,4 @@ NORMALISATIONS: Mapping[str, Callable[[Tensor], Tensor] | None] = {"none": None,
 
 def normalisation(name: str) -> Callable[[Tensor], Tensor] | None:
     """The function behind a name in ``NORMALISATIONS``."""
-    if name not in NORMALISATIONS:
-        raise UnknownName("normalisation", name, NORMALISATIONS)
-    return NORMALISATIONS[name]
+    return NORMALISATIONS[require_known("normalisation", name, NORMALISATIONS)]
