@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from index_pictures import folder, picture, small_model
 from secondsight.cli.main import app
+from secondsight.errors import DataError
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,21 @@ def test_json_is_for_programs(place):
     assert found[0]["why"] == "10 of 30 items pass the filter"
     assert found[0]["hits"][0]["score"] == pytest.approx(1, abs=1e-3)
     assert json.loads(run("info", place / "p.index", "--json"))["items"] == 30
+
+
+def test_pictures_that_cannot_be_read_are_set_aside_and_the_others_answered(place):
+    good, other, broken = place / "photos/b/3.png", place / "photos/c/1.png", place / "photos/a/broken.jpg"
+    text = run("search", place / "p.index", good, broken, other, "-k", "2", "--sheet", place / "two.png")
+    assert text.count("like ") == 2
+    assert "1 of 3 pictures cannot be read" in text
+    assert "broken.jpg: not a picture" in text or "broken.jpg: " in text
+    assert Image.open(place / "two.png").size[1] < 3 * 200
+    text = run("search", place / "p.index", broken, good, "--json")
+    alone, *rest = json.loads(text[text.index("[\n") : text.rindex("]\n") + 1])
+    assert alone["query"] == str(good)
+    assert [(r["query"], r["hits"], bool(r["why"])) for r in rest] == [(str(broken), [], True)]
+    with pytest.raises(DataError, match=r"broken\.jpg"):
+        run("search", place / "p.index", broken, broken)
 
 
 def test_examples_for_and_against_give_one_answer(place):

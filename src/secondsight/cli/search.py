@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ from rich.table import Table
 from secondsight.cli import options
 from secondsight.cli.help_page import Verb
 from secondsight.cli.runtime import OPTION_HELP, use
-from secondsight.errors import ConfigError
+from secondsight.errors import ConfigError, DataError
 from secondsight.terminal import console as terminal
 from secondsight.terminal import marked, named, print_json, table_console
 
@@ -80,6 +82,7 @@ def search(
     An index made with [bold]--parts 8[/] also finds small things in large pictures, and says where they are.
     Scores are cosines: 1 is the same picture. The probability says what that means in this index
     (see [bold]secondsight info[/]); hits below its cut are no match, and are dimmed.
+    Pictures that cannot be read are set aside and listed; it is an error only if none can be read.
     """
     from secondsight import files
     from secondsight import index as room
@@ -106,10 +109,13 @@ def search(
     found, condition = room.open(path, device=options.device(device)), parsed(where or [])
     use(found, runtime, model)
     asked: list[Any] = []
+    aside: dict[str, str] = {}
     if queries:
         asked = [_query(found, text) for text in queries]
-        hits = _searched(found, asked, k, box=box, rerank=rerank, where=condition, exact=exact)
-        names = [(text, _picture(found, one)) for text, one in zip(queries, asked, strict=True)]
+        look = partial(_searched, found, k=k, box=box, rerank=rerank, where=condition, exact=exact)
+        hits, aside = _answered(look, asked)
+        asked = [one for one in asked if one not in aside]
+        names = [(str(one), _picture(found, one)) for one in asked]
     else:
         likes = [_query(found, text) for text in like or []]
         hits = found.like(likes, [_query(found, text) for text in unlike or []], k, where=condition)
@@ -121,9 +127,14 @@ def search(
         contact_sheet(names, hits, sheet)
     if as_json:
         rows = [{"query": name, "hits": hits.row(i), "why": hits.why[i] or None} for i, (name, _) in enumerate(names)]
-        print_json(rows)
+        print_json([*rows, *({"query": name, "hits": [], "why": cause} for name, cause in aside.items())])
     else:
         _print([name for name, _ in names], hits)
+    if aside:
+        loud = terminal(stderr=True, highlight=False, style="yellow")
+        loud.print(f"{len(aside)} of {len(queries)} pictures cannot be read; the others are answered")
+        for name, cause in aside.items():
+            loud.print(f"  set aside: {named(name)}: {marked(cause)}", soft_wrap=True)
     if why is not None and hits.ids[0, 0] >= 0:
         from secondsight.index.regions import why as explained
 
@@ -132,6 +143,19 @@ def search(
         terminal(stderr=True, highlight=False).print(f"why the first hit matches: {marked(why)}", soft_wrap=True)
     if sheet is not None:
         terminal(stderr=True, highlight=False).print(f"contact sheet: {marked(sheet)}", soft_wrap=True)
+
+
+def _answered(look: Callable[[list], Hits], asked: list) -> tuple[Hits, dict[str, str]]:
+    """The answers to the queries that can be read, and the files that cannot, each with the cause."""
+    from secondsight.index.queries import unreadable
+
+    try:
+        return look(asked), {}
+    except DataError:
+        aside = {asked[i]: error.cause for i, error in unreadable(asked).items()}
+        if not aside or all(one in aside for one in asked):
+            raise
+        return look([one for one in asked if one not in aside]), aside
 
 
 def _searched(index: Index, asked: list, k: int, *, box: str | None, rerank: str | None, **rest: Any) -> Hits:

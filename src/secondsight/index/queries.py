@@ -139,7 +139,7 @@ def plain_encoder(index: Index, run: Forward | None) -> Encoder:
             found = embed(index.model(), ImageSet("files", Path(os.sep), tuple(paths)), device=index.device, run=run)
         except DataError:
             # `embed` takes a first batch of which nothing can be read for a mistake; here it is some broken files.
-            errors = _errors(paths)
+            errors = unreadable(paths)
             numbers = np.array([i for i in numbers if i not in errors], np.int64)
             if not len(numbers) or not errors:
                 if not errors:
@@ -170,12 +170,12 @@ def _exported_encoder(exported: Exported) -> Encoder:
     return encode
 
 
-def _errors(paths: Sequence[str]) -> dict[int, DecodeError]:
-    """What is wrong with the files that cannot be decoded, by their number."""
+def unreadable(pictures: Sequence[Any]) -> dict[int, DecodeError]:
+    """What is wrong with the files (paths or bytes) that cannot be decoded, by their number."""
     errors = {}
-    for i, path in enumerate(paths):
+    for i, one in enumerate(pictures):
         try:
-            decode(path)
+            _decoded(one)
         except DecodeError as error:
             errors[i] = error
     return errors
