@@ -30,7 +30,9 @@ def index(
     ),
     backbone: str = typer.Option("efficientnet-lite0", help="Without a saved model: the published network."),
     weights: str = typer.Option("default", help="Of the network: a file, 'default', or 'random'."),
-    size: int = typer.Option(None, min=16, help="Without a saved model: pixels a side."),
+    size: int = typer.Option(
+        None, min=16, help="Without a saved model: pixels a side; default: what suits the size of the pictures."
+    ),
     fit_images: int = typer.Option(1024, min=8, help="How many pictures to fit the pooling to."),
     dtype: str = typer.Option("float16", help="How vectors are stored: float16 or float32."),
     memory: str = typer.Option(None, help="Memory for searching, such as 4GB; default: half of the machine's."),
@@ -141,7 +143,7 @@ def _model(
 
         return open_model(name, weights=weights), name
     from secondsight.data.imageset import ImageSet
-    from secondsight.fit import default_pooling, fit_to
+    from secondsight.fit import default_pooling, fit_to, suited_size
     from secondsight.index import scan
 
     spec, kind = scan.absolute(data[0])
@@ -151,11 +153,15 @@ def _model(
         raise DataError(f"{data[0]}: no images here (looked for .jpg, .png, .webp and others, in every folder below)")
     images = ImageSet("images", Path(root.base), tuple(files))
     pooling = name or default_pooling(backbone)
+    words = [f"{backbone}, its features averaged as they are", "nothing fitted"]
+    if pooling != "average":
+        seen = min(count, len(files))
+        words = [f"{backbone} with {pooling} fitted to {seen:,} of these pictures", "no labels, no training"]
+        if size is None:
+            size, why = suited_size(images, backbone)
+            words += [why] if why else []
     model = fit_to(images, pooling, backbone=backbone, weights=weights, size=size, count=count, device=device)
-    if pooling == "average":
-        return model, f"{backbone}, its features averaged as they are; nothing fitted"
-    seen = min(count, len(files))
-    return model, f"{backbone} with {pooling} fitted to {seen:,} of these pictures; no labels, no training"
+    return model, "; ".join(words)
 
 
 def _count(data: list[str]) -> int:

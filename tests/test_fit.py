@@ -1,0 +1,58 @@
+"""A model fitted to pictures without labels: how large it sees them."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from index_pictures import picture
+from secondsight.cli.main import app
+from secondsight.data import ImageSet
+from secondsight.data.loading.sizes import shorter_side, usual_side
+from secondsight.fit import LARGER, fit_to, suited_size
+
+LITE = "efficientnet-lite0"
+
+
+def pictures(folder, *sizes: tuple[int, int]) -> ImageSet:
+    for i, size in enumerate(sizes):
+        picture(folder / f"{i:02}.png", i, size=size)
+    return ImageSet("some", folder, tuple(sorted(file.name for file in folder.iterdir())))
+
+
+def test_large_pictures_are_seen_larger_and_small_ones_are_not_enlarged(tmp_path):
+    assert suited_size(pictures(tmp_path / "photographs", *[(340, 256)] * 5), LITE) == (
+        LARGER[LITE],
+        "288 pixels a side, for the shorter side of these pictures has 256",
+    )
+    size, why = suited_size(pictures(tmp_path / "drawings", *[(72, 300)] * 5), LITE)
+    assert size is None
+    assert why == "the network's own size, for the shorter side of these pictures has 72 pixels"
+
+
+def test_most_pictures_decide_and_broken_ones_do_not(tmp_path):
+    images = pictures(tmp_path, *[(300, 400)] * 3, *[(40, 40)] * 2)
+    for i in range(3):
+        (tmp_path / f"{i}-broken.jpg").write_bytes(b"\xff\xd8\xff nothing")
+    images = ImageSet("all", tmp_path, (*images.paths, *(f"{i}-broken.jpg" for i in range(3)), "missing.png"))
+    assert shorter_side(tmp_path / "0-broken.jpg") is None
+    assert usual_side(images) == 300
+    assert suited_size(images, LITE)[0] == LARGER[LITE]
+    assert suited_size(ImageSet("none", tmp_path, ("missing.png",)), LITE)[0] is None
+
+
+def test_a_network_of_which_nothing_was_measured_keeps_its_size(tmp_path):
+    assert suited_size(pictures(tmp_path, (600, 600)), "vgg16") == (None, "")
+
+
+@pytest.mark.parametrize("size", [None, 64])
+def test_the_model_keeps_the_size_that_was_chosen_or_given(tmp_path, size):
+    model = fit_to(pictures(tmp_path, *[(256, 256)] * 9), weights="random", size=size)
+    assert model.size == (size or LARGER[LITE])
+
+
+def test_index_says_which_size_it_took_and_why(tmp_path):
+    pictures(tmp_path / "photos", *[(256, 260)] * 9)
+    words = ["index", str(tmp_path / "photos"), "-o", str(tmp_path / "p.index"), "--weights", "random"]
+    said = CliRunner().invoke(app, words, env={"COLUMNS": "400"}).output
+    assert "288 pixels a side, for the shorter side of these pictures has 256" in said
