@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 import secondsight
 import train_tiny
-from secondsight.errors import RunError
+from secondsight.errors import RunError, UnknownName
 from secondsight.train import checkpoint, train
 from secondsight.train.run_directory import read_metrics
 
@@ -163,6 +163,12 @@ def test_resuming_with_another_recipe_says_which_keys_differ(digits, untouched):
 def test_a_run_is_not_overwritten(digits, untouched):
     with pytest.raises(RunError, match="already holds a run"):
         train(train_tiny.recipe(digits, *OVERRIDES), untouched, quiet=True)
+
+
+def test_a_command_that_failed_before_the_first_step_may_be_corrected(digits, tmp_path):
+    with pytest.raises(UnknownName, match="unknown stage of tiny 'conv9'"):
+        train(train_tiny.recipe(digits, *OVERRIDES, "model.freeze=conv9"), tmp_path / "run", quiet=True)
+    assert train(train_tiny.recipe(digits, "train.epochs=1"), tmp_path / "run", quiet=True).complete
 
 
 def test_resuming_with_other_images_is_an_error(digits, untouched, tmp_path):

@@ -33,11 +33,12 @@ class RunDirectory:
 
     def start(self, recipe: Recipe, *, resume: bool) -> None:
         """Make the directory, or make sure that it holds the run to go on with."""
-        used = self.config.exists() or self.metrics.exists() or bool(checkpoint.listing(self.checkpoints))
-        if used and not resume:
+        begun = self.metrics.exists() or bool(checkpoint.listing(self.checkpoints))
+        foreign = self.config.exists() and not self.checkpoints.is_dir()  # a model's, say
+        if (begun or foreign) and not resume:
             raise RunError(f"{self.path} already holds a run; continue it (--resume), or choose another place (--out)")
         try:
-            if self.config.exists():  # the images are checked by their fingerprint
+            if self.config.exists() and resume:  # the images are checked by their fingerprint
                 check_same(recipe_file.read(self.config), recipe, where=self.path)
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             if (text := recipe_file.dumps(recipe)) != (
