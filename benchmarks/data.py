@@ -34,7 +34,7 @@ from secondsight.data.cache.cached_features import CachedFeatures
 from secondsight.data.cache.store import RowStore
 from secondsight.data.loading.batches import BatchLoader
 from secondsight.data.loading.failures import Failures
-from secondsight.data.loading.pictures import Pictures
+from secondsight.data.loading.picture_rows import Pictures
 from secondsight.data.loading.samplers import ClassBalanced
 from secondsight.data.loading.transforms import build
 from secondsight.data.loading.workers import default_workers

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import data_layouts as layouts
 from secondsight import data
 from secondsight.data.imageset import ImageSet
-from secondsight.data.readers.listing import list_folder
+from secondsight.data.readers.paths import list_folder
 from secondsight.errors import DataError, UnknownName
 
 # ImageSet

@@ -22,7 +22,7 @@ from secondsight.data.loading.batches import Batch, BatchLoader
 from secondsight.data.loading.decode import DecodeError, decode
 from secondsight.data.loading.failures import Failures
 from secondsight.data.loading.limits import MAX_PIXELS
-from secondsight.data.loading.pictures import Pictures as PictureRows
+from secondsight.data.loading.picture_rows import Pictures as PictureRows
 from secondsight.data.loading.samplers import ClassBalanced, Sequential
 from secondsight.data.loading.transforms import RandomResizedCrop, Resize
 from secondsight.errors import ConfigError, DataError
@@ -337,7 +337,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from secondsight.data.loading.batches import BatchLoader
 from secondsight.data.loading.limits import MAX_PIXELS
-from secondsight.data.loading.pictures import Pictures
+from secondsight.data.loading.picture_rows import Pictures
 from secondsight.data.loading.transforms import Resize
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 from secondsight import files
 from secondsight.data.imageset import ImageSet
 from secondsight.data.loading.batches import BatchLoader
-from secondsight.data.loading.pictures import Pictures
+from secondsight.data.loading.picture_rows import Pictures
 from secondsight.errors import ConfigError, DataError, UnknownName
 from secondsight.evaluate import retrieval
 from secondsight.inference.description import PRECISIONS

@@ -23,7 +23,7 @@ def keep_freed() -> bool:
     has this; ``MALLOC_MMAP_MAX_`` in the environment, or another allocator before it (``LD_PRELOAD``), says that the
     user has chosen already.
     """
-    return _told("MALLOC_MMAP_MAX_", (_MMAP_MAX, 0), (_TRIM_THRESHOLD, -1))
+    return _allowed("MALLOC_MMAP_MAX_", (_MMAP_MAX, 0), (_TRIM_THRESHOLD, -1))
 
 
 def one_heap() -> bool:
@@ -32,10 +32,10 @@ def one_heap() -> bool:
     glibc gives other threads heaps of 64 MB, and returns each as soon as it is empty, whatever it was told: a network
     in such a thread faults as if nothing were kept. ``MALLOC_ARENA_MAX`` in the environment is the user's choice.
     """
-    return _told("MALLOC_ARENA_MAX", (_ARENA_MAX, 1))
+    return _allowed("MALLOC_ARENA_MAX", (_ARENA_MAX, 1))
 
 
-def _told(variable: str, *options: tuple[int, int]) -> bool:
+def _allowed(variable: str, *options: tuple[int, int]) -> bool:
     if not sys.platform.startswith("linux") or variable in os.environ or os.environ.get("LD_PRELOAD"):
         return False
     try:

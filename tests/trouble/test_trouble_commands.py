@@ -247,7 +247,7 @@ def test_a_link_to_a_class_does_not_take_its_name(tmp_path):
 def test_missing_images_are_set_aside_and_counted_where_that_is_asked_for(tmp_path):
     from secondsight import data
     from secondsight.data.loading.batches import BatchLoader
-    from secondsight.data.loading.pictures import Pictures
+    from secondsight.data.loading.picture_rows import Pictures
     from secondsight.data.loading.transforms import Resize
 
     layouts.folder(tmp_path, {"a": 3, "b": 3})

@@ -23,7 +23,7 @@ def compare(
 ) -> None:
     """Print runs side by side: what differs between their recipes, and the best figures on the held-out classes."""
     from secondsight import files
-    from secondsight.data.readers.listing import require_path
+    from secondsight.data.readers.paths import require_path
     from secondsight.train.run_summary import differing_keys, metrics_of, summarise
     from secondsight.train.run_summary import plot as draw
 

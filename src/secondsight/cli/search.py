@@ -173,7 +173,7 @@ def _searched(index: Index, asked: list, k: int, *, box: str | None, rerank: str
 
 def _check_query(text: str) -> None:
     """Mistakes are said before anything is loaded."""
-    from secondsight.data.readers.listing import require_path
+    from secondsight.data.readers.paths import require_path
 
     if text.isdigit() or os.path.exists(text):
         return

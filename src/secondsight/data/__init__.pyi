@@ -7,7 +7,7 @@ from .loading.batches import BatchLoader as BatchLoader
 from .loading.decode import DecodeError as DecodeError
 from .loading.failures import Failures as Failures
 from .loading.neighbours import Neighbours as Neighbours
-from .loading.pictures import Pictures as Pictures
+from .loading.picture_rows import Pictures as Pictures
 from .loading.samplers import BatchSampler as BatchSampler
 from .loading.samplers import ClassBalanced as ClassBalanced
 from .loading.samplers import Sequential as Sequential

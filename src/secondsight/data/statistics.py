@@ -14,7 +14,7 @@ from secondsight.data.copies import same_content
 from secondsight.data.imageset import ImageSet
 from secondsight.data.loading.decode import formats as readable_formats
 from secondsight.data.loading.decode import open_regular
-from secondsight.data.readers.listing import missing
+from secondsight.data.readers.paths import missing
 from secondsight.data.readers.spec import open as open_images
 from secondsight.data.readers.spec import resolve
 from secondsight.errors import DataError

@@ -14,7 +14,7 @@ import numpy as np
 
 from secondsight.data.copies import same_content
 from secondsight.data.imageset import ImageSet
-from secondsight.data.readers.listing import list_folder, missing
+from secondsight.data.readers.paths import list_folder, missing
 from secondsight.data.readers.registry import Dataset
 from secondsight.data.readers.spec import part_problem, read, resolve
 from secondsight.data.split import KINDS, splits

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from secondsight.data import ImageSet
 from secondsight.data.loading.batches import RowSource
-from secondsight.data.loading.pictures import Pictures
+from secondsight.data.loading.picture_rows import Pictures
 from secondsight.data.loading.transforms import Transform
 from secondsight.errors import ConfigError
 from secondsight.model import Embedder, mean

@@ -15,7 +15,7 @@ from typing import Any
 from secondsight.data.loading.decode import FORMATS, DecodeError, read
 from secondsight.data.readers import table
 from secondsight.data.readers.folder import PARTS
-from secondsight.data.readers.listing import hidden, is_image
+from secondsight.data.readers.paths import hidden, is_image
 from secondsight.data.readers.spec import open as open_images
 from secondsight.data.readers.spec import resolve
 from secondsight.errors import DataError

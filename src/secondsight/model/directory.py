@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from secondsight import calibration, files
-from secondsight.data.readers.listing import require_path
+from secondsight.data.readers.paths import require_path
 from secondsight.errors import ConfigError, DataError, WeightsError, first_line
 from secondsight.model import origin
 from secondsight.model.config import FORMAT, ModelConfig

@@ -17,7 +17,7 @@ from secondsight.data import ImageSet
 from secondsight.data.cache import store
 from secondsight.data.loading import transforms
 from secondsight.data.loading.batches import BatchLoader
-from secondsight.data.loading.pictures import Pictures
+from secondsight.data.loading.picture_rows import Pictures
 from secondsight.data.loading.samplers import Sequential
 from secondsight.train import sets
 from secondsight.train.assembly import RunParts, assemble, make_fabric
@@ -63,7 +63,7 @@ def dry_run(recipe: Recipe) -> Forecast:
         loop.keep_sums()
         summing = (time.perf_counter() - started) / _rows(few, parts.inputs)  # of one image
         values, seconds = _two_steps(loop)
-        judging = _validation_seconds(loop, whole)
+        validating = _validation_seconds(loop, whole)
     steps = len(sets.sampler(whole.train, parts.loss, recipe, rank=0, world_size=1)) * recipe.train.epochs
     cached = _rows(whole, parts.inputs)
     fitting = max(0.0, assembling - per_image * _rows(few, parts.inputs)) / len(few.train)
@@ -75,13 +75,13 @@ def dry_run(recipe: Recipe) -> Forecast:
         steps=steps,
         losses=values,
         step_seconds=seconds,
-        validation_seconds=judging,
+        validation_seconds=validating,
         cache_bytes=row_bytes * cached,
         cache_seconds=cached * per_image,
         total_seconds=cached * (per_image + summing)
         + fitting
         + steps * seconds
-        + judging * (recipe.train.epochs // recipe.validation.every),
+        + validating * (recipe.train.epochs // recipe.validation.every),
         memory_bytes=_peak_memory(fabric.device),
     )
 

@@ -13,7 +13,7 @@ from secondsight.data import ImageSet
 from secondsight.data.cache.feature_cache import FeatureCache, default_directory
 from secondsight.data.loading import transforms
 from secondsight.data.loading.batches import RowSource
-from secondsight.data.loading.pictures import Pictures
+from secondsight.data.loading.picture_rows import Pictures
 from secondsight.data.loading.transforms import Transform, Viewed
 from secondsight.errors import ConfigError
 from secondsight.model import VIEWS, Embedder

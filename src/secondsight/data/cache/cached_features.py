@@ -11,7 +11,7 @@ from torch import Tensor
 
 from secondsight.data.cache.store import row_bytes
 from secondsight.data.loading.failures import Failures
-from secondsight.data.loading.pictures import Images
+from secondsight.data.loading.picture_rows import Images
 from secondsight.errors import DataError
 
 LARGEST = 65504.0  # of half precision

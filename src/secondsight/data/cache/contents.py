@@ -15,7 +15,7 @@ import numpy as np
 
 from secondsight.data.loading.decode import DecodeError, ReadError, read
 from secondsight.data.loading.failures import Failures
-from secondsight.data.loading.pictures import Images
+from secondsight.data.loading.picture_rows import Images
 from secondsight.errors import DataError
 from secondsight.progress import track
 

@@ -31,7 +31,7 @@ from secondsight.data.cache.contents import Contents
 from secondsight.data.cache.store import FORMAT, DiskFull, RowStore, row_bytes
 from secondsight.data.loading.batches import Batch, BatchLoader
 from secondsight.data.loading.decode import DecodeError
-from secondsight.data.loading.pictures import Images, Pictures
+from secondsight.data.loading.picture_rows import Images, Pictures
 from secondsight.data.loading.transforms import Transform
 from secondsight.errors import ConfigError, DataError, RunError
 from secondsight.files import check_writable

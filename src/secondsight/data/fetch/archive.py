@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from secondsight.data.readers.listing import hidden
+from secondsight.data.readers.paths import hidden
 from secondsight.errors import DataError, SecondsightError
 from secondsight.progress import bar
 from secondsight.terminal import plain

@@ -12,7 +12,7 @@ from secondsight.data.fetch.addresses import address
 from secondsight.data.fetch.archive import unpack
 from secondsight.data.fetch.download import check, fetch
 from secondsight.data.imageset import ImageSet
-from secondsight.data.readers.listing import require_path
+from secondsight.data.readers.paths import require_path
 from secondsight.data.readers.registry import DATASETS, Archive, Dataset
 from secondsight.data.readers.spec import data_root, read
 from secondsight.errors import DataError, require_known

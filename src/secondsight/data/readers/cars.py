@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from secondsight.data.imageset import ImageSet
-from secondsight.data.readers.listing import lines, list_folder, subfolders
+from secondsight.data.readers.paths import lines, list_folder, subfolders
 from secondsight.errors import DataError
 
 TRAIN_CLASSES = 98

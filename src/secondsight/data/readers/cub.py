@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from secondsight.data.imageset import ImageSet
-from secondsight.data.readers.listing import lines, list_folder, subfolders, whole_number
+from secondsight.data.readers.paths import lines, list_folder, subfolders, whole_number
 from secondsight.errors import DataError
 
 TRAIN_CLASSES = 100  # the zero-shot split: classes 1–100 train, 101–200 test

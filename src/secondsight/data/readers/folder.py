@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 
 from secondsight.data.imageset import ImageSet
-from secondsight.data.readers.listing import entries, hidden, list_folder, subfolders
+from secondsight.data.readers.paths import entries, hidden, list_folder, subfolders
 from secondsight.errors import DataError
 
 PARTS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from secondsight.data.imageset import ImageSet
-from secondsight.data.readers.listing import lines, whole_number
+from secondsight.data.readers.paths import lines, whole_number
 from secondsight.errors import DataError
 
 LISTS = {"train": "Ebay_train.txt", "test": "Ebay_test.txt"}

@@ -11,8 +11,8 @@ import numpy as np
 
 from secondsight.data.imageset import ImageSet
 from secondsight.data.readers import table
-from secondsight.data.readers.listing import missing as absent
-from secondsight.data.readers.listing import require_path
+from secondsight.data.readers.paths import missing as absent
+from secondsight.data.readers.paths import require_path
 from secondsight.data.readers.registry import DATASETS, Dataset
 from secondsight.errors import DataError, UnknownName, require_known
 

@@ -1,4 +1,4 @@
-"""Which files of a folder are images, in an order that no filesystem can change."""
+"""Paths: which files of a folder are images, in an order that no filesystem can change, and what is missing."""
 
 from __future__ import annotations
 
