@@ -99,6 +99,16 @@ def test_contributing_names_every_room_below_those_that_it_uses():
     assert set(re.findall(r"`(\w+)\.py`", everyone)) == FOUNDATION
 
 
+def test_contributing_names_places_that_exist():
+    text = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text("utf-8")
+    table = text[text.index("| I want to add…") : text.index("## A new pooling")]
+    named = {name for row in table.splitlines() for name in re.findall(r"`([\w/]+/(?:\w+\.py)?)`", row)}
+    assert len(named) > 30
+    for name in named:
+        places = (SOURCE / name, SOURCE.parents[1] / name)
+        assert any(place.exists() for place in places), f"CONTRIBUTING.md names {name}, which is not there"
+
+
 def test_no_room_is_called_after_nothing():
     vague = {"utils", "util", "helpers", "helper", "common", "misc"}
     assert not [p for p in SOURCE.rglob("*") if p.stem in vague]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -102,6 +104,13 @@ def test_the_command_lists_every_loss():
     for name in NAMES:
         assert name in done.output
     assert "margin=0.1" in done.output
+
+
+def test_the_page_has_a_row_and_a_section_for_every_loss():
+    page = (Path(__file__).parents[1] / "docs/losses.md").read_text("utf-8")
+    for name in NAMES:
+        assert f"| [`{name}`](#{name}) |" in page, f"docs/losses.md has no row for {name}"
+        assert re.search(rf"^#+ .*`?{name}`?", page, flags=re.M), f"docs/losses.md has no section on {name}"
 
 
 def test_the_command_prints_json_for_machines():
