@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -253,17 +254,7 @@ def feature_cache(
             {
                 "directory": str(cache.directory),
                 "removed": [str(e.path) for e in removed],
-                "entries": [
-                    {
-                        "path": str(e.path),
-                        "key": e.key,
-                        "shape": e.shape,
-                        "rows": e.rows,
-                        "bytes": e.bytes,
-                        "used": e.used,
-                    }
-                    for e in entries
-                ],
+                "entries": [{**asdict(e), "path": str(e.path)} for e in entries],
             }
         )
         return

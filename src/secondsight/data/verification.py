@@ -140,13 +140,8 @@ def _label_problems(images: ImageSet) -> Iterator[Problem]:
     if len(images.classes) == 1:
         yield Problem("error", f"only one class ({images.classes[0]!r}); retrieval needs two or more to tell apart")
     single = np.flatnonzero(images.counts == 1)
-    yield from _some(
-        "warning", "classes with one image; retrieval needs two — drop them with --min-images 2", _names(images, single)
-    )
-
-
-def _names(images: ImageSet, classes: np.ndarray) -> list[str]:
-    return [images.classes[c] for c in classes]
+    names = [images.classes[c] for c in single]
+    yield from _some("warning", "classes with one image; retrieval needs two — drop them with --min-images 2", names)
 
 
 def _decode_problems(images: ImageSet, here: list[int]) -> Iterator[Problem]:

@@ -171,7 +171,8 @@ def stream(
         failures = tuple(f for loader in loaders for f in loader.failures if f.index not in reported)
         failures = tuple({f.index: f for f in failures if start <= f.index < stop}.values())
         reported.update(f.index for f in failures)
-        yield Block(number, start, stop, _joined(vectors), np.concatenate([np.zeros(0, np.int64), *indices]), failures)
+        joined = np.concatenate(vectors) if vectors else np.zeros((0, 0), np.float32)
+        yield Block(number, start, stop, joined, np.concatenate([np.zeros(0, np.int64), *indices]), failures)
 
 
 def block_count(images: int, block: int = BLOCK, batch_size: int = 64) -> int:
@@ -260,7 +261,3 @@ def _check_finite(z: Tensor, indices: Tensor, inputs: Inputs) -> None:
     if not torch.isfinite(z).all():
         broken = int(indices[~torch.isfinite(z).all(1)][0])
         raise RunError(f"the model gives NaN or infinite numbers for {inputs.sources[0].name(broken)}")
-
-
-def _joined(vectors: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate(vectors) if vectors else np.zeros((0, 0), np.float32)

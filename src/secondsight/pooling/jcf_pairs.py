@@ -129,7 +129,7 @@ class JCFPairs(Pooling):
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
         """P and Q, each part on its own, c, then W from the images' sums."""
         for layer, weight in enumerate((self.last, self.before)):
-            own = Mapped(features, lambda x, layer=layer: self._channels(x.float())[layer])
+            own = Mapped(features, lambda x, layer=layer: (x[..., : self.split], x[..., self.split :])[layer].float())
             found = main_directions(own, weight.shape[1]).to(weight)
             weight[:, : found.shape[1]].copy_(found)
             norm = (sample(own, 20_000, seed=seed).to(weight) @ weight).norm(dim=1).mean()
@@ -145,9 +145,6 @@ class JCFPairs(Pooling):
         self.balance.copy_(self.weight * lengths[0] / lengths[1].clamp_min(1e-12))
         sums[:, width:] *= self.balance
         self.ending.fit(sums)
-
-    def _channels(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return x[..., : self.split], x[..., self.split :]
 
     def flops(self, locations: int) -> int:
         reductions = 2 * locations * (self.last.numel() + self.before.numel())

@@ -39,7 +39,10 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
     Under torchrun every process calls this; only the first writes and speaks.
     """
     fabric = make_fabric(recipe)
-    result = _train(recipe, RunDirectory(out), fabric, resume=resume, quiet=quiet)
+    directory = RunDirectory(out)
+    with contextlib.ExitStack() as held:
+        _first_alone(fabric, lambda: held.enter_context(directory.taken()))
+        result = _train(recipe, directory, fabric, resume=resume, quiet=quiet)
     if fabric.world_size > 1:
         # DDP must be gone before the group is: as the last to hold it, it would wait for a thread that waits for us.
         gc.collect()
@@ -48,12 +51,6 @@ def train(recipe: Recipe, out: str | Path, *, resume: bool = False, quiet: bool 
 
 
 def _train(recipe: Recipe, directory: RunDirectory, fabric: Fabric, *, resume: bool, quiet: bool) -> Result:
-    with contextlib.ExitStack() as held:
-        _first_alone(fabric, lambda: held.enter_context(directory.taken()))
-        return _train_alone(recipe, directory, fabric, resume=resume, quiet=quiet)
-
-
-def _train_alone(recipe: Recipe, directory: RunDirectory, fabric: Fabric, *, resume: bool, quiet: bool) -> Result:
     display = Display(enabled=fabric.global_rank == 0 and not quiet)
     loop = None
     try:

@@ -39,7 +39,8 @@ def build(
     """The inputs of a run. With the cache, whatever is not stored yet is computed here."""
     train_transform, eval_transform = transforms.build(recipe.data.transform, model.size), model.transform
     cached = uses_cache(recipe, model, train_transform)
-    key = _prefix_key(model) if cached else {}  # a hash of all frozen weights: made once, for all sets
+    # A hash of all frozen weights: made once, for all sets.
+    key = {"network": model.backbone.prefix_name, "prefix": model.backbone.prefix_fingerprint()} if cached else {}
 
     def source(images: ImageSet, transform: Transform) -> RowSource:
         if not cached:
@@ -81,11 +82,6 @@ def uses_cache(recipe: Recipe, model: Embedder, transform: Transform) -> bool:
 def cache_directory(recipe: Recipe) -> Path:
     """``data.cache_dir``, or where caches are by default."""
     return Path(recipe.data.cache_dir).expanduser() if recipe.data.cache_dir else default_directory()
-
-
-def _prefix_key(model: Embedder) -> dict[str, str]:
-    """What the stored activations depend on beside the images and the transform."""
-    return {"network": model.backbone.prefix_name, "prefix": model.backbone.prefix_fingerprint()}
 
 
 def _stored(

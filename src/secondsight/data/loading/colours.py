@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from PIL import Image, ImageChops
 
@@ -50,13 +48,8 @@ def _values(image: Image.Image, top: int, stop: int) -> np.ndarray:
 def _white(image: Image.Image, parts: list[tuple[int, int]]) -> float:
     """The smallest usual white that holds the brightest pixel."""
     usual = USUAL_WHITES if image.mode.startswith("F") else USUAL_WHITES[1:]
-    brightest = max(_brightest(image, parts), default=0.0)
+    brightest = max((float(_values(image, top, stop).max()) for top, stop in parts), default=0.0)
     return next((white for white in usual if brightest <= white), 2.0**31 - 1)
-
-
-def _brightest(image: Image.Image, parts: list[tuple[int, int]]) -> Iterator[float]:
-    for top, stop in parts:
-        yield float(_values(image, top, stop).max())
 
 
 def _to_8_bits(values: np.ndarray, white: float) -> np.ndarray:

@@ -29,14 +29,7 @@ class Hinges(NamedTuple):
 
 def all_triplets(u: Float[Tensor, "b d"], labels: Int[Tensor, " b"], *, margin: float) -> Float[Tensor, ""]:
     """mean of relu(s_an − s_ap + margin) over the triplets (a, p, n) where it is above 0."""
-    index, real = positives(labels)
-
-    def rows(s: Tensor, here: slice) -> RowTerms:
-        negative = labels[here, None] != labels[None, :]
-        h = hinges(s, s.gather(1, index[here]) - margin, negative=negative, real=real[here])
-        return RowTerms(h.total, h.active, h.d_x.scatter_add(1, index[here], h.d_t))
-
-    return row_loss(u, rows)
+    return _hinged(u, labels, margin, semihard=False)
 
 
 def semihard_triplets(u: Float[Tensor, "b d"], labels: Int[Tensor, " b"], *, margin: float) -> Float[Tensor, ""]:
@@ -44,12 +37,16 @@ def semihard_triplets(u: Float[Tensor, "b d"], labels: Int[Tensor, " b"], *, mar
 
     The hinges have the threshold s_ap − margin as before, but only negatives below s_ap count.
     """
+    return _hinged(u, labels, margin, semihard=True)
+
+
+def _hinged(u: Tensor, labels: Tensor, margin: float, *, semihard: bool) -> Tensor:
     index, real = positives(labels)
 
     def rows(s: Tensor, here: slice) -> RowTerms:
         negative = labels[here, None] != labels[None, :]
         s_ap = s.gather(1, index[here])
-        h = hinges(s, s_ap - margin, negative=negative, real=real[here], below=s_ap)
+        h = hinges(s, s_ap - margin, negative=negative, real=real[here], below=s_ap if semihard else None)
         return RowTerms(h.total, h.active, h.d_x.scatter_add(1, index[here], h.d_t))
 
     return row_loss(u, rows)
