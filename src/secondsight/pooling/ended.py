@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from secondsight.errors import DataError
-from secondsight.pooling.contract import Features, Grid, Pooling
+from secondsight.pooling.contract import Features, Grid, Locals, Mask, Pooling
 from secondsight.pooling.ending import Ending
 from secondsight.pooling.feature_samples import image_batches
 
@@ -31,14 +31,10 @@ class Ended(Pooling):
         self.ending = Ending(pooling.out_dim, out_dim, power=power, whiten=whiten)
         self.additive = pooling.additive  # pyright: ignore[reportAttributeAccessIssue]
 
-    def forward(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b out"]:
+    def forward(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b out"]:
         return self.ended(self.kept_sums(x, mask, grid=grid))
 
-    def local(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b l out"]:
+    def local(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b l out"]:
         return self.ending.local(self.pooling.local(x, mask, grid=grid))
 
     @torch.no_grad()
@@ -59,9 +55,7 @@ class Ended(Pooling):
     def keeps_sums(self) -> bool:
         return True
 
-    def kept_sums(
-        self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None, *, grid: Grid | None = None
-    ) -> Float[Tensor, "b c"]:
+    def kept_sums(self, x: Locals, mask: Mask = None, *, grid: Grid | None = None) -> Float[Tensor, "b c"]:
         return self.pooling(x, mask, grid=grid)
 
     def ended(self, sums: Float[Tensor, "b c"]) -> Float[Tensor, "b out"]:

@@ -89,13 +89,8 @@ class FisherNet(MixturePooling):
     the 1/√π_k in front; ``exact`` keeps both, and then it equals the Fisher vector it was started from.
 
     Args:
-        in_dim: d of the local features.
-        codewords: Gaussians N; the output has 2·N·d dimensions, the mean part first.
+        in_dim, codewords, floor, normalise, fit_points: As for ``FisherVector``.
         exact: Keep the terms that the paper drops; the mixture weights are then learned too.
-        floor: The least variance of a Gaussian, as a part of the mean one. The paper's is maximum likelihood, 0.001;
-            see ``FLOOR`` for why the default is not.
-        normalise: ``sqrt-l2`` (the paper), ``l2``, ``intra-l2``, or ``none``, which is additive.
-        fit_points: Local features that ``fit`` looks at.
     """
 
     family = "fishernet"

@@ -95,8 +95,8 @@ class RowStore:
     def damaged(self, records: np.ndarray, rows: np.ndarray, stored: np.ndarray) -> np.ndarray:
         """Which of ``rows`` (numbers, −1 for none) do not have the bytes that were written, and which records.
 
-        Every byte of ``stored``, which is ``self.rows(len(records))``, is read once, here: at 10 GB/s and more from
-        memory, and from a disk as fast as it gives them. Whoever reads from the same array afterwards finds it mapped.
+        Every byte of ``stored``, which is ``self.rows(len(records))``, is read once, here; whoever reads from the same
+        array afterwards finds it mapped.
         """
         wanted = np.unique(rows[rows >= 0])
         rotten = [row for row in wanted.tolist() if xxh3_64_intdigest(stored[row].data) != int(records["row"][row])]

@@ -30,7 +30,7 @@ def threads(count: int) -> Iterator[Submit]:
     """``submit(function, *arguments)`` to ``count`` threads; with none, the function runs at once, where it is called.
 
     On leaving, what has not begun is dropped. Each thread lets torch use itself only: otherwise every small operation
-    would wake a team of its own, and two workers on two cores would fight (measured: 70 times slower).
+    would wake a team of its own, and two workers on two cores would fight.
     """
     if count == 0:
         yield _at_once
