@@ -9,7 +9,7 @@ All runtimes of a network take turns in one run, so read ratios: `to torch` is t
 same head, `head` the time that the head adds to the same network with its features averaged, in the same runtime;
 `auto` is what the runtime that `auto` chooses takes beside the faster of torch and onnx. With --data the pixels are
 photographs', the first half of the classes fits the head and calibrates 8 bits, and the second half is searched.
-Weights are random unless a file is given, `--weights resnet50=FILE`; EfficientNet-Lite0 has its package's.
+Weights are random unless a file is given, `--weights vgg16=FILE`; EfficientNet-Lite0 has its package's.
 """
 
 from __future__ import annotations
@@ -52,6 +52,18 @@ VIT = {
 }
 """ViT-Tiny: the architecture alone, its weights are random."""
 
+BACKBONES: dict[str, dict[str, Any]] = {
+    "vit": {
+        "backbone": "hf:vit-tiny",
+        "backbone_options": {
+            "architecture": json.dumps(VIT),
+            "preprocessing": {"mean": [0.5] * 3, "std": [0.5] * 3, "size": 224},
+        },
+    },
+    "resnet50-v1": {"backbone": "resnet50", "backbone_options": {"version": "v1"}},
+}
+"""Names of this benchmark's own."""
+
 JCF = {"reduce": 256, "norm_exponent": 0.0}
 SQUARE = {"start": "square", "power": 0.5, "whiten": 0.25, "width": 640}
 HEADS: dict[str, dict[str, Any]] = {
@@ -69,14 +81,8 @@ def build(
     if (folder / "config.toml").is_file():
         return secondsight.load(folder)
     torch.manual_seed(0)
-    options: dict[str, Any] = {"backbone": name, "weights": weights, "size": size, **HEADS[head]}
-    if name == "vit":
-        pixels = {"mean": [0.5] * 3, "std": [0.5] * 3, "size": 224}
-        options |= {
-            "backbone": "hf:vit-tiny",
-            "backbone_options": {"architecture": json.dumps(VIT), "preprocessing": pixels},
-        }
-    model = Embedder.build(**options).eval()
+    named = BACKBONES.get(name, {"backbone": name})
+    model = Embedder.build(**named, weights=weights, size=size, **HEADS[head]).eval()
     with torch.no_grad():
         if images is not None:
             features = embed.features(model, images, count=64)
