@@ -6,8 +6,10 @@
     python benchmarks/inference.py --results r.jsonl --folder made … # what is there is not measured, or made, again
 
 All runtimes of a network take turns in one run, so read ratios: `to torch` is the speed beside eager torch with the
-same head, `head` the time that the head adds to the same network with its features averaged, in the same runtime.
-Weights are random unless a file is given, `--weights resnet50=FILE`; EfficientNet-Lite0 has its package's.
+same head, `head` the time that the head adds to the same network with its features averaged, in the same runtime;
+`auto` is what the runtime that `auto` chooses takes beside the faster of torch and onnx. With --data the pixels are
+photographs', the first half of the classes fits the head and calibrates 8 bits, and the second half is searched.
+Weights are random unless a file is given, `--weights vgg16=FILE`; EfficientNet-Lite0 has its package's.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from secondsight.data.loading.loader import Pictures
 from torch import Tensor, nn
 
 import secondsight
@@ -29,6 +32,7 @@ from measure import console, interleaved, table
 from secondsight import embed, inference
 from secondsight.data import open as open_images
 from secondsight.data.imageset import ImageSet
+from secondsight.data.loading.batches import BatchLoader
 from secondsight.evaluate import retrieval
 from secondsight.export import export
 from secondsight.inference.exported import session
@@ -48,6 +52,18 @@ VIT = {
 }
 """ViT-Tiny: the architecture alone, its weights are random."""
 
+BACKBONES: dict[str, dict[str, Any]] = {
+    "vit": {
+        "backbone": "hf:vit-tiny",
+        "backbone_options": {
+            "architecture": json.dumps(VIT),
+            "preprocessing": {"mean": [0.5] * 3, "std": [0.5] * 3, "size": 224},
+        },
+    },
+    "resnet50-v1": {"backbone": "resnet50", "backbone_options": {"version": "v1"}},
+}
+"""Names of this benchmark's own."""
+
 JCF = {"reduce": 256, "norm_exponent": 0.0}
 SQUARE = {"start": "square", "power": 0.5, "whiten": 0.25, "width": 640}
 HEADS: dict[str, dict[str, Any]] = {
@@ -65,14 +81,8 @@ def build(
     if (folder / "config.toml").is_file():
         return secondsight.load(folder)
     torch.manual_seed(0)
-    options: dict[str, Any] = {"backbone": name, "weights": weights, "size": size, **HEADS[head]}
-    if name == "vit":
-        pixels = {"mean": [0.5] * 3, "std": [0.5] * 3, "size": 224}
-        options |= {
-            "backbone": "hf:vit-tiny",
-            "backbone_options": {"architecture": json.dumps(VIT), "preprocessing": pixels},
-        }
-    model = Embedder.build(**options).eval()
+    named = BACKBONES.get(name, {"backbone": name})
+    model = Embedder.build(**named, weights=weights, size=size, **HEADS[head]).eval()
     with torch.no_grad():
         if images is not None:
             features = embed.features(model, images, count=64)
@@ -99,13 +109,22 @@ def recall(model: Embedder, run: Callable[[Tensor], Tensor], images: ImageSet) -
     return retrieval(found.vectors, found.labels, ks=(1,)).recall[1]
 
 
+def halves(images: ImageSet, judged: int) -> tuple[ImageSet, ImageSet]:
+    """Images of the first half of the classes; and of the second, as many as are judged, spread over all of it."""
+    labels = np.asarray(images.require_labels())
+    first = labels < np.median(np.unique(labels))
+    rest = np.flatnonzero(~first)
+    spread = np.unique(np.linspace(0, len(rest) - 1, min(judged, len(rest))).round().astype(int))
+    return images.subset(np.flatnonzero(first)), images.subset(rest[spread])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backbones", nargs="+", default=["efficientnet-lite0", "vit"])
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8])
     parser.add_argument("--size", type=int, help="pixels a side; default: each network's own")
     parser.add_argument("--data", help="labelled images: 8 bits are calibrated on them, and recall is measured")
-    parser.add_argument("--images", type=int, default=400, help="images of --data to use")
+    parser.add_argument("--images", type=int, default=600, help="images of --data that Recall@1 is of")
     parser.add_argument("--weights", nargs="*", default=[], metavar="BACKBONE=FILE")
     parser.add_argument("--compile", action="store_true", help="torch.compile too: minutes for each network")
     parser.add_argument("--alone", action="store_true", help="the heads alone, without networks")
@@ -121,18 +140,16 @@ def main() -> None:
     if arguments.alone:
         alone(list(HEADS), arguments.batches)
         return
-    images = None
-    if arguments.data:
-        images = open_images(arguments.data)
-        chosen = np.unique(np.linspace(0, len(images) - 1, arguments.images).round().astype(int))
-        images = images.subset(chosen)
-    names = ["torch", "onnx", "auto", *(["onnx-int8"] if images else []), *(["compile"] if arguments.compile else [])]
+    images = halves(open_images(arguments.data), arguments.images) if arguments.data else None
+    names = ["torch", "onnx", *(["onnx-int8"] if images else []), *(["compile"] if arguments.compile else [])]
     files = dict(pair.split("=", 1) for pair in arguments.weights)
-    for backbone in arguments.backbones:
-        weights = files.get(backbone, "default" if backbone == "efficientnet-lite0" else None)
-        with tempfile.TemporaryDirectory() as passing:
+    with tempfile.TemporaryDirectory() as passing:
+        results = Results(arguments.results)
+        for backbone in arguments.backbones:
+            weights = files.get(backbone, "default" if backbone == "efficientnet-lite0" else None)
             folder = (arguments.folder or Path(passing)) / f"{backbone}-{arguments.size or 'own'}"
-            measure(backbone, weights, names, folder, images, arguments)
+            measure(backbone, weights, names, folder, images, results, arguments)
+            results.show(backbone)
 
 
 class Head(nn.Module):
@@ -171,69 +188,83 @@ def alone(heads: list[str], batches: list[int], *, places: int = 81, repeats: in
     console.print(shown)
 
 
+class Results:
+    """Figures, each beside what it is of; in a file, so that a run goes on where another was stopped."""
+
+    def __init__(self, path: Path | None):
+        self.path = path
+        lines = path.read_text().splitlines() if path is not None and path.exists() else []
+        self.rows: list[dict[str, Any]] = [json.loads(line) for line in lines]
+
+    def add(self, **row: Any) -> None:
+        self.rows.append(row)
+        if self.path is not None:
+            with self.path.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+    def has(self, **of: Any) -> bool:
+        return any(of.items() <= row.items() for row in self.rows)
+
+    def show(self, backbone: str) -> None:
+        columns = ("pixels", "head", "batch", "runtime", "images/s", "to torch", "head adds", "auto")
+        speeds, recalls = table(backbone, *columns), table(f"{backbone}: Recall@1", "pixels", "head", "runtime", "R@1")
+        for row in self.rows:
+            of = str(row["size"]), row["head"]
+            if row["backbone"] == backbone and "recall@1" in row:
+                recalls.add_row(*of, row["runtime"], f"{row['recall@1']:.2%} of {row['images']}")
+            elif row["backbone"] == backbone:
+                auto = f"{row['auto']:.2f}× {row['chosen']}" if row["runtime"] == "onnx" else ""
+                figures = f"{row['images/s']:.1f}", f"{row['to torch']:.2f}×", f"{row['adds']:+.1%}", auto
+                speeds.add_row(*of, str(row["batch"]), row["runtime"], *figures)
+        console.print(speeds, *([recalls] if recalls.row_count else []))
+
+
 def measure(
-    backbone: str, weights: str | None, names: list[str], folder: Path, images: ImageSet | None, arguments: Any
+    backbone: str,
+    weights: str | None,
+    names: list[str],
+    folder: Path,
+    images: tuple[ImageSet, ImageSet] | None,
+    results: Results,
+    arguments: Any,
 ) -> None:
-    """One network: a table of batches and runtimes, and one of recalls."""
-    known = _known(arguments.results)
-    size = arguments.size or 0
-    todo = [b for b in arguments.batches if not all(_key(backbone, size, h, b) in known for h in arguments.heads)]
-    if not todo:
-        console.print(f"{backbone}: measured before, see {arguments.results}")
-        return
-    built, ready = {}, {}
-    for head in ("average", *arguments.heads):
-        built[head] = build(backbone, head, arguments.size, weights, images, folder / head)
-        ready[head] = runtimes(built[head], names, folder / head, images if head != "average" else None)
-    speeds = table(
-        f"{backbone}, {built['average'].size} pixels, {arguments.threads} threads",
-        *("head", "batch", "runtime", "images/s", "to torch", "adds"),
-    )
-    for batch in todo:
-        pixels = torch.randint(0, 256, (batch, 3, *[built["average"].size] * 2), dtype=torch.uint8)
+    """One network: speeds at every number of images and in every runtime, then recalls."""
+    teach, judge = images or (None, None)
+    heads = ["average", *arguments.heads]
+    built = {h: build(backbone, h, arguments.size, weights, teach, folder / h) for h in heads}
+    ready = {h: runtimes(built[h], names, folder / h, teach) for h in heads}
+    chosen = {h: inference.runtime(built[h], "auto", beside=folder / h).name for h in heads}
+    size = built["average"].size
+    for batch in arguments.batches:
+        of = {"backbone": backbone, "size": size, "batch": batch}
+        if all(results.has(**of, head=h, runtime=n) for h in arguments.heads for n in names):
+            continue
+        pixels = _pixels(built["average"], judge, batch)
         variants = {(h, n): lambda run=run, x=pixels: run(x) for h in ready for n, run in ready[h].items()}
         clock = time.process_time if arguments.cpu else time.perf_counter
         seconds = interleaved(variants, repeats=arguments.repeats, rest=REST, clock=clock)
-        for head in arguments.heads:
-            for name in names:
-                mine, bare = seconds[head, name], seconds.get(("average", name))
-                eager = seconds[head, "torch"]
-                adds = None if bare is None else mine / bare - 1
-                shown = "" if adds is None else f"{adds:+.1%}"
-                speeds.add_row(head, str(batch), name, f"{batch / mine:.1f}", f"{eager / mine:.2f}×", shown)
-                line = {"runtime": name, "images/s": batch / mine, "to torch": eager / mine, "adds": adds}
-                _keep(arguments.results, {**_key_words(backbone, size, head, batch), **line})
-    console.print(speeds)
-    if images is not None and images.labels is not None:
-        recalls = table(f"{backbone}: Recall@1 among {len(images)} images", "head", "runtime", "R@1")
-        for head in arguments.heads:
-            for name, run in ready[head].items():
-                found = recall(built[head], run, images)
-                recalls.add_row(head, name, f"{found:.2%}")
-                _keep(arguments.results, {"backbone": backbone, "head": head, "runtime": name, "recall@1": found})
-        console.print(recalls)
+        for h in arguments.heads:
+            eager, auto = seconds[h, "torch"], seconds[h, chosen[h]] / min(seconds[h, "torch"], seconds[h, "onnx"])
+            for n in names:
+                mine = seconds[h, n]
+                figures = {"images/s": batch / mine, "to torch": eager / mine, "adds": mine / seconds["average", n] - 1}
+                results.add(**of, head=h, runtime=n, **figures, auto=auto, chosen=chosen[h])
+    if judge is None:
+        return
+    for h in arguments.heads:
+        for n in names:
+            of = {"backbone": backbone, "size": size, "head": h, "runtime": n, "images": len(judge)}
+            if n in ("onnx", "onnx-int8") and not results.has(**of):  # torch and compile agree with onnx
+                results.add(**of, **{"recall@1": recall(built[h], ready[h][n], judge)})
 
 
-def _key_words(backbone: str, size: int, head: str, batch: int) -> dict[str, Any]:
-    return {"backbone": backbone, "size": size, "head": head, "batch": batch}
-
-
-def _key(backbone: str, size: int, head: str, batch: int) -> str:
-    return json.dumps(_key_words(backbone, size, head, batch))
-
-
-def _known(path: Path | None) -> set[str]:
-    """The networks, heads and batches that were measured before."""
-    if path is None or not path.exists():
-        return set()
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return {_key(row["backbone"], row["size"], row["head"], row["batch"]) for row in rows if "batch" in row}
-
-
-def _keep(path: Path | None, row: dict[str, Any]) -> None:
-    if path is not None:
-        with path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+def _pixels(model: Embedder, images: ImageSet | None, count: int) -> Tensor:
+    """Photographs where there are some: how many codewords they have, a routed head's cost depends on."""
+    if images is None:
+        return torch.randint(0, 256, (count, 3, model.size, model.size), dtype=torch.uint8)
+    spread = np.linspace(0, len(images) - 1, count).round().astype(int)
+    loader = BatchLoader(Pictures(images.subset(spread), model.transform), batch_size=count, strict=True)
+    return next(iter(loader)).images.clone()
 
 
 if __name__ == "__main__":

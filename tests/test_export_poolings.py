@@ -36,6 +36,8 @@ VARIANTS: dict[str, tuple[str, dict]] = {
     "lrbp mean": ("lrbp", {"reduce": "mean"}),
     "jcf-N": ("jcf-8", {}),
     "jcf-N-R": ("jcf-8-4", {"reduce": "mean"}),
+    "jcf-N-R of the nearest codeword": ("jcf-16-4", {"assign": "top-1", "start": "square", "gains": True}),
+    "jcf-N of the nearest codeword": ("jcf-8", {"assign": "top-1"}),
     "jcf-N-R of two codewords a place": ("jcf-16-4", {"assign": "top-2"}),
     "jcf with an ending": (
         "jcf-8-4",

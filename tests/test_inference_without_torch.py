@@ -14,9 +14,11 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 import secondsight
-from secondsight import Embedder
+from secondsight import Embedder, inference
 from secondsight.data.loading.decode import decode
 from secondsight.data.loading.transforms import Resize
+from secondsight.errors import ConfigError
+from secondsight.inference.__main__ import main
 from secondsight.inference.onnx_file import write
 from train_tiny import Tiny
 
@@ -50,6 +52,14 @@ try:
     import torch
 except ModuleNotFoundError:
     print("no torch here")
+
+import secondsight
+from secondsight.__main__ import run
+for attempt in (lambda: secondsight.load("model"), run):
+    try:
+        attempt()
+    except (AttributeError, SystemExit) as error:
+        print(error)
 """
 
 
@@ -72,7 +82,29 @@ def test_files_become_the_models_vectors_without_torch(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "no torch here" in done.stdout
+    assert done.stdout.count("pip install secondsight") == 2  # what needs more than there is says so
     transform = Resize(64)
     with torch.no_grad():
         ours = model(torch.stack([transform(decode(path)) for path in paths])).numpy()
     assert ((np.load(tmp_path / "z.npy") * ours).sum(1) > 0.999).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing.onnx", "a.jpg", "-o", "z.npy"], "secondsight export"),
+        ([".", "a.jpg", "-o", "z.npy"], "is a directory"),
+        (["nothing.onnx", "a.jpg", "-o", "no/such/z.npy"], "folder no/such does not exist"),
+    ],
+)
+def test_what_cannot_work_is_said_before_any_work(arguments, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["inference", *arguments])
+    assert main() == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_batch_of_no_pictures_is_refused(tmp_path):
+    write(Embedder.build(backbone=Tiny(), pooling="average", size=64).eval(), tmp_path / "m.onnx", fixed_size=True)
+    with pytest.raises(ConfigError, match="at least 1"):
+        inference.load(tmp_path / "m.onnx").embed([], batch_size=0)

@@ -43,6 +43,16 @@ def test_top_k_weights_sum_to_one_and_name_the_nearest():
     torch.testing.assert_close(index, assignment.soft(x, words, 4.0).argsort(-1, descending=True)[..., :2])
 
 
+def test_the_nearest_codeword_has_all_the_weight_so_the_codebook_learns_nothing():
+    x, book = torch.randn(3, 7, 6, dtype=torch.float64), Codebook(6, 5, assign="top-1").double()
+    weights, which = assignment.top_k(x, book.words, book.scale, 1)
+    found = book(x)
+    assert torch.equal(found.weights, weights)
+    assert torch.equal(found.which, which)
+    assert not any(p.requires_grad for p in book.parameters())
+    assert Codebook(6, 5, assign="hard").words.requires_grad  # through the gradient of the soft assignment
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 6), st.integers(0, 2**16))
 def test_what_is_done_to_a_sparse_assignment_is_done_to_its_dense_form(b, length, n, seed):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
+from secondsight.functional.pooling import jcf_nearest
 from secondsight.functional.pooling.jcf import jcf, jcf_local
 
 
@@ -81,10 +82,11 @@ def sparse(n=5, k=2, b=2, length=6):
     return weights, index
 
 
+@pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("rows", [1, 4, 1000])
-def test_routing_to_k_projectors_is_the_dense_sum_with_zeros(rows):
+def test_routing_to_k_projectors_is_the_dense_sum_with_zeros(rows, k):
     t = operands(length=6, n=5)
-    weights, index = sparse()
+    weights, index = sparse(k=k)
     dense = torch.zeros(2, 6, 5, dtype=torch.float64).scatter(2, index, weights.detach())
     got = jcf(t["x"], weights, t["uv"], bias=t["bias"], index=index, rows=rows)
     torch.testing.assert_close(got, jcf(t["x"], dense, t["uv"], bias=t["bias"]))
@@ -94,9 +96,21 @@ def test_routing_to_k_projectors_is_the_dense_sum_with_zeros(rows):
     )
 
 
-def test_a_projector_that_nobody_uses_is_never_touched():
+def test_one_codeword_a_location_gives_the_same_by_blocks_and_can_be_differentiated_again(monkeypatch):
+    t = {name: operand.detach() for name, operand in operands(length=3, n=5).items()}
+    weights, index = sparse(k=1, length=3)
+    whole = jcf(t["x"], weights.detach(), t["uv"], bias=t["bias"], index=index)
+    monkeypatch.setattr(jcf_nearest, "ROWS", 3)
+    torch.testing.assert_close(jcf(t["x"], weights.detach(), t["uv"], bias=t["bias"], index=index), whole)
+    some = operands(1, 2, 3, 2, 2)
+    arguments = [some["x"], weights.detach()[:1, :2].requires_grad_(), some["uv"], some["bias"]]
+    assert gradgradcheck(lambda x, h, uv, bias: jcf(x, h, uv, bias=bias, index=index[:1, :2] % 3), arguments)
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_a_projector_that_nobody_uses_is_never_touched(k):
     t = operands(length=6, n=5)
-    weights, index = sparse(n=4)  # projector 4 is in no index
+    weights, index = sparse(n=4, k=k)  # projector 4 is in no index
     uv = t["uv"].detach().clone()
     uv[4] = float("nan")
     uv.requires_grad_()

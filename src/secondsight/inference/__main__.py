@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 import numpy as np
 
-from secondsight.errors import SecondsightError
+from secondsight.errors import ConfigError, SecondsightError
 from secondsight.inference.exported import load
 
 
@@ -24,6 +25,8 @@ def main() -> int:
     parser.add_argument("--threads", type=int, help="cores to use; default: all")
     arguments = parser.parse_args()
     try:
+        if not Path(arguments.out).parent.is_dir():  # said before the work, not after it
+            raise ConfigError(f"{arguments.out}: the folder {Path(arguments.out).parent} does not exist; make it first")
         vectors = load(arguments.model, threads=arguments.threads).embed(
             arguments.files, batch_size=arguments.batch_size
         )

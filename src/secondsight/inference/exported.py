@@ -26,6 +26,10 @@ class Exported:
 
     def __init__(self, path: str | Path, *, threads: int | None = None, providers: Sequence[str] | None = None):
         self.path = Path(path)
+        if self.path.is_dir():
+            raise WeightsError(
+                f"{self.path} is a directory; `secondsight export {self.path} -o model.onnx` makes the file of a model"
+            )
         if not self.path.is_file():
             raise WeightsError(f"{self.path}: no such file; `secondsight export MODEL -o {self.path}` makes it")
         if not is_whole(self.path.read_bytes()):
@@ -67,6 +71,8 @@ class Exported:
 
     def embed(self, sources: Iterable[Source], *, batch_size: int = 8) -> np.ndarray:
         """Vectors (n, D) of files, bytes, images or arrays, in their order."""
+        if batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1, got {batch_size}")
         vectors, batch = [np.zeros((0, self.dim), np.float32)], []
         for source in sources:
             batch.append(self.pixels(source))

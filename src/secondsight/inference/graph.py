@@ -114,6 +114,9 @@ def _shorten(model: Any) -> None:
         common.unsqueeze_unsqueeze_rule,
     ]
     passes.InlinePass()(model)
+    for node in model.graph:
+        if node.op_type == "Split" and len(node.inputs) > 1:
+            node.attributes.pop("num_outputs", None)  # the exporter wants it beside sizes, and ONNX has either
     for _ in range(2):
         optimizer.fold_constants_ir(model)
         RewritePass(exact)(model)

@@ -116,7 +116,7 @@ def _layers(path: Path) -> dict[str, list[str]]:
     for node in graph.node:
         if node.op_type in WEIGHTED and len(node.input) > 1 and node.input[1] in weights:
             maker = makers.get(node.input[0])
-            whole = maker.input[0] if maker is not None and maker.op_type == "SequenceAt" else node.name
+            whole = maker.name if maker is not None and maker.op_type == "Split" else node.name
             found.setdefault(whole, []).extend(n.name for n in _chain(node, takers))
     return {nodes[0]: nodes for nodes in found.values()}
 
@@ -159,14 +159,13 @@ def _ranges(path: Path, images: np.ndarray, folder: Path) -> Any:
 
 
 def _pieces(path: Path) -> Iterable[list[str]]:
-    """The names of what every split makes of one tensor."""
+    """The names of what every split by codeword makes of one tensor."""
     import onnx
 
-    found: dict[str, list[str]] = {}
-    for node in onnx.load(path).graph.node:
-        if node.op_type == "SequenceAt":
-            found.setdefault(node.input[0], []).append(node.output[0])
-    return found.values()
+    graph = onnx.load(path).graph
+    weighted = {node.input[0] for node in graph.node if node.op_type in WEIGHTED}
+    splits = (list(node.output) for node in graph.node if node.op_type == "Split")
+    return [pieces for pieces in splits if weighted.issuperset(pieces)]
 
 
 def _rewritten(path: Path, nodes: list[str], ranges: Any) -> Any:

@@ -33,6 +33,7 @@ class Reduction(nn.Module):
         if not 0 <= norm_exponent <= 1:
             raise ConfigError(f"norm_exponent must be between 0 (keep the norm) and 1 (ℓ2), got {norm_exponent}")
         self.in_dim, self.out_dim = in_dim, out_dim
+        self.keeps_norm = norm_exponent == 0 and not learn_exponent
         self.weight = nn.Parameter(torch.empty(in_dim, out_dim))
         nn.init.orthogonal_(self.weight)
         self.exponent = nn.Parameter(torch.tensor(float(norm_exponent)), requires_grad=learn_exponent)
@@ -41,6 +42,8 @@ class Reduction(nn.Module):
     def forward(self, x: Float[Tensor, "b l c"]) -> Float[Tensor, "b l d"]:
         if x.shape[-1] != self.in_dim:
             raise ShapeError(f"the reduction expects {self.in_dim} channels, got local features {tuple(x.shape)}")
+        if self.keeps_norm:
+            return x @ (self.weight / self.mean_norm)
         x = x @ self.weight
         norm = x.norm(dim=-1, keepdim=True).clamp_min(1e-6)
         return x / (norm**self.exponent * self.mean_norm ** (1 - self.exponent))

@@ -81,8 +81,10 @@ class Codebook(nn.Module):
         self.count = count
         self.k = _nearest(assign, count)
         self.straight_through = straight_through and assign == "hard"
-        self.words = nn.Parameter(nn.functional.normalize(torch.randn(count, in_dim), dim=1))
-        self.log_scale = nn.Parameter(torch.tensor(float(scale)).log(), requires_grad=learn_scale)
+        shares = self.k != 1 or self.straight_through  # else a location's only weight is 1, wherever codewords are
+        words = nn.functional.normalize(torch.randn(count, in_dim), dim=1)
+        self.words = nn.Parameter(words, requires_grad=shares)
+        self.log_scale = nn.Parameter(torch.tensor(float(scale)).log(), requires_grad=learn_scale and shares)
         self.log_gains = nn.Parameter(torch.zeros(count)) if gains else None
 
     @property
@@ -101,7 +103,10 @@ class Codebook(nn.Module):
         return self.k is not None and not learning
 
     def forward(self, x: Float[Tensor, "b l d"], mask: Tensor | None = None) -> Assigned:
-        if self.sparse:
+        if self.sparse and self.k == 1:
+            which = assignment.nearest(x, self.words)
+            h = Assigned(torch.ones_like(which, dtype=x.dtype), which)
+        elif self.sparse:
             assert self.k is not None
             h = Assigned(*assignment.top_k(x, self.words, self.scale, self.k))
         elif self.k is None:

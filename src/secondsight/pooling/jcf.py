@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, ShapeError, require_known
-from secondsight.functional.pooling.assignment import cosine
+from secondsight.functional.pooling.assignment import nearest
 from secondsight.functional.pooling.codeword_sums import codeword_sums
 from secondsight.functional.pooling.combined_projectors import combined_projectors
 from secondsight.functional.pooling.jcf import jcf, jcf_local
@@ -349,7 +349,7 @@ class JCF(Pooling):
         if not self._gains:
             return self._summed(x, mask)
         x = self.checked(x, mask)
-        words = cosine(x, self._books[0].words).argmax(-1)
+        words = nearest(x, self._books[0].words)[..., 0]
         uv, bias = self.unshared()
         z = codeword_sums(x, words, uv, bias=bias, mask=mask)
         return z if self.reduce == "sum" else z / location_count(x, mask)[..., None]

@@ -36,6 +36,12 @@ def top_k(
     return (scale * near).softmax(dim=-1), index
 
 
+@torch.no_grad()
+def nearest(x: Float[Tensor, "*b d"], codebook: Float[Tensor, "n d"]) -> Int[Tensor, "*b 1"]:
+    """argmax_n cos(x, c_n), which the length of x does not change: ``top_k`` with k = 1, whose weight is always 1."""
+    return (x @ F.normalize(codebook, dim=-1, eps=1e-6).T).argmax(dim=-1, keepdim=True)
+
+
 def hard_straight_through(
     x: Float[Tensor, "*b d"], codebook: Float[Tensor, "n d"], scale: Float[Tensor, ""] | float
 ) -> Float[Tensor, "*b n"]:

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from secondsight.functional.pooling.jcf_nearest import jcf_nearest
 from secondsight.functional.pooling.plain_gradients import plain_gradients
 from secondsight.functional.pooling.projectors import project, project_backward
 
@@ -56,6 +57,8 @@ def jcf(
             return _jcf(x, h, index, y, g, index2, uv, bias, rows, False)[0]
         return _exported(x, h, uv, bias, y, g)  # exporters know matrix products, not our operator
     x, h, uv, bias, y, g = _autocast(x, h, uv, bias, y, g)
+    if index is not None and index.shape[-1] == 1 and y is None and g is None and not torch.compiler.is_compiling():
+        return jcf_nearest(x, h, index, uv, bias)
     if index is not None:
         rows *= 8  # they are shared out among the projectors, and there is no h ⊗ x to hold
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, h, uv, bias, y, g))

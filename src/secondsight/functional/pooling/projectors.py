@@ -93,7 +93,7 @@ def _project_dense_backward(g, x, h, w, bias, gx, gh, gw, gbias, first) -> None:
 
 
 def _project_routed(x, h, index, w, bias, out) -> None:
-    order, spans = _routes(index, len(w))
+    order, spans = routes(index, len(w))
     rows, h_rows = order // index.shape[1], h.reshape(-1)[order]
     hx, y = x[rows].mul_(h_rows[:, None]), x.new_empty(len(order), w.shape[2])
     for j, span in spans:
@@ -107,7 +107,7 @@ def _project_routed(x, h, index, w, bias, out) -> None:
 
 
 def _project_routed_backward(g, x, h, index, w, bias, gx, gh, gw, gbias, first) -> None:
-    order, spans = _routes(index, len(w))
+    order, spans = routes(index, len(w))
     rows, h_rows = order // index.shape[1], h.reshape(-1)[order]
     g_rows, x_rows = g[rows], x[rows]
     hx, ghx = x_rows * h_rows[:, None], torch.empty_like(x_rows)
@@ -138,7 +138,7 @@ def _groups(n: int, d: int, dtype: torch.dtype) -> Iterator[tuple[int, int]]:
         yield j, min(n, j + step)
 
 
-def _routes(index: Tensor, n: int) -> tuple[Tensor, list[tuple[int, slice]]]:
+def routes(index: Tensor, n: int) -> tuple[Tensor, list[tuple[int, slice]]]:
     """The entries (location, slot) sorted by projector; and for every projector that is used, which of them are its."""
     flat = index.reshape(-1)
     order = flat.argsort(stable=True)
