@@ -142,6 +142,8 @@ class Searcher:
         found = known.engine.search(queries, count, snapshot, None if allowed is None else snapshot.ids[allowed])
         if known.exact.blocks:
             found = found.beside(known.exact.search(queries, count, allowed))
+        if found.full:
+            return found
         # A search through few cells may miss what a filter leaves: then everything that passes is compared.
         here = found.ids >= 0
         if not here.all() and (short := np.flatnonzero(here.sum(1) < count)).size:
@@ -189,7 +191,7 @@ class Searcher:
         known = self._now()
         snapshot = known.exact.snapshot
         best = self.candidates(known, queries, min(k, len(snapshot)))
-        return ordered(rescored(queries, best.ids, snapshot), best.ids, k)
+        return ordered(rescored(queries, best.ids, snapshot, sure=best.full), best.ids, k)
 
     def _now(self) -> Known:
         """What the last commit left. Where nothing has changed, asking for its number is all: vectors of a generation

@@ -90,11 +90,12 @@ class Approximate:
         count = min(count, len(self.ids))
         scores, rows = search_arrays(self.index, np.ascontiguousarray(queries, np.float32), count, parameters)
         ids = self.ids[rows]
-        if (rows[:, -1:] < 0).any():  # where there are fewer, the last places are empty
+        full = rows[:, -1].min(initial=0) >= 0  # where there are fewer, the last places are empty
+        if not full:
             ids[rows < 0] = -1
         if mask is not None:  # whatever faiss does with a selector, only allowed ones come out
             ids[~mask[rows]] = -1
-        return Best(count, scores, ids)
+        return Best(count, scores, ids, full and mask is None)
 
     def _parameters(self, effort: int, **chosen: Any) -> faiss.SearchParameters:
         if self.facts["structure"] == "hnsw":
@@ -121,6 +122,7 @@ def build(
         _quieten(index)
         index.train(snapshot.stored(sample))
     _add(index, snapshot, rest)
+    _halve(index)
     facts: dict[str, Any] = {"structure": structure.name, "factory": structure.factory, "reason": structure.reason}
     made = Approximate(index, snapshot.ids[rest], facts)
     queries = snapshot.vectors(alive[apart])
@@ -147,6 +149,19 @@ def _quieten(index: faiss.Index) -> None:
     for taught in (index, getattr(index, "pq", None)):
         if hasattr(taught, "cp"):
             taught.cp.min_points_per_centroid = 1  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+
+
+def _halve(index: faiss.Index) -> None:
+    """Keep the centres of cells in float16: a question reads all of them, which is most of what it takes."""
+    if (cells := faiss.try_extract_index_ivf(index)) is None:
+        return
+    before = cells.quantizer
+    half = faiss.IndexScalarQuantizer(index.d, faiss.ScalarQuantizer.QT_fp16, index.metric_type)
+    half.is_trained = True  # there is nothing to train: the codes are the numbers
+    half.add(before.reconstruct_n(0, cells.nlist))
+    cells.quantizer = half
+    half.this.disown()  # the index frees this one now,
+    before.this.own(True)  # and Python the other
 
 
 def _add(index: faiss.Index, snapshot: Snapshot, positions: np.ndarray) -> None:

@@ -33,6 +33,7 @@ class Best:
     k: int
     scores: np.ndarray  # (q, k) float32, in no order
     ids: np.ndarray  # (q, k) int64
+    full: bool = False  # every place is known to hold an item that lives
 
     @classmethod
     def empty(cls, queries: int, k: int) -> Best:
@@ -174,30 +175,35 @@ def scan(queries: np.ndarray, k: int, snapshot: Snapshot, positions: np.ndarray)
     return best
 
 
-def rescored(queries: np.ndarray, ids: np.ndarray, snapshot: Snapshot) -> np.ndarray:
+def rescored(queries: np.ndarray, ids: np.ndarray, snapshot: Snapshot, *, sure: bool = False) -> np.ndarray:
     """Scores of each query and its candidates ``ids`` (q, m; −1 for none), in float64 from the stored vectors.
+
+    ``sure``: all of them are here.
 
     The same query gives the same numbers whatever it was asked together with, and whichever engine found them.
     """
     if not ids.size or not snapshot.segments:
         return np.full(ids.shape, -np.inf)
-    positions, here = snapshot.found(ids)
-    scores, precise = np.empty(ids.shape), queries.astype(np.float64)
+    positions, known = snapshot.found(ids, sure=sure)
+    precise, scores = queries.astype(np.float64)[:, None, :, None], []
     step = max(1, _RESCORED // (ids.shape[1] * snapshot.dim))
     for start in range(0, len(ids), step):
         some = slice(start, start + step)
         vectors = snapshot.stored(positions[some]).astype(np.float64)
-        # No BLAS: its rounding depends on a row's place, and equal vectors must have equal scores.
-        np.einsum("qmd,qd->qm", vectors, precise[some], out=scores[some])
-    if not here.all():
-        scores[~here] = -np.inf
-    return scores
+        # One product of two vectors for each pair: the rounding of larger ones depends on a row's place, and equal
+        # vectors must have equal scores.
+        scores.append(np.matmul(vectors[:, :, None, :], precise[some])[:, :, 0, 0])
+    found = scores[0] if len(scores) == 1 else np.concatenate(scores)
+    if known is not None:
+        found[~known] = -np.inf
+    return found
 
 
 def ordered(scores: np.ndarray, ids: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """The k best, best first, equal scores in the order of their ids; no candidate (id −1, score −inf) comes last."""
     order = np.lexsort((ids, -scores), axis=1)[:, :k]
-    order += ids.shape[1] * np.arange(len(ids))[:, None]
+    if len(ids) > 1:
+        order += ids.shape[1] * np.arange(len(ids))[:, None]
     return scores.take(order), ids.take(order)
 
 

@@ -45,6 +45,11 @@ class Snapshot:
         return np.concatenate([[0], np.cumsum([s.rows for s in self.segments], dtype=np.int64)]).astype(np.int64)
 
     @cached_property
+    def _ends(self) -> np.ndarray:
+        """(segments − 1,) where all but the last segment end."""
+        return self.offsets[1:-1]
+
+    @cached_property
     def ids(self) -> np.ndarray:
         """(positions,) int64, ascending."""
         return np.concatenate([np.zeros(0, np.int64), *(s.ids for s in self.segments)])
@@ -65,42 +70,40 @@ class Snapshot:
         if not len(self.ids):
             return np.zeros(0, np.int64)
         found, known = self.found(ids)
-        return found if known.all() else found[known]
+        return found if known is None else found[known]
 
-    def found(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Positions (of others, where an id is in no segment), and which of them are those of the ``ids``.
+    def found(self, ids: np.ndarray, *, sure: bool = False) -> tuple[np.ndarray, np.ndarray | None]:
+        """Positions (of others, where an id is in no segment), and which of them are those of the ``ids``; None for all.
 
-        There must be segments; ``ids`` may have any shape.
+        There must be segments; ``ids`` may have any shape. ``sure``: they are all here.
         """
-        last = len(self.ids) - 1
-        if self._unbroken:  # nothing to look for
-            found = ids - self.ids[0]
-            known = found.view(np.uint64) <= last  # those before the first are very large
-            return (found if known.all() else np.where(known, found, 0)), known
-        found = np.minimum(self.ids.searchsorted(ids), last)
-        return found, self.ids[found] == ids
+        found = self.ids.searchsorted(ids) if self._unbroken is None else ids - self._unbroken
+        if sure:
+            return found, None
+        found = np.clip(found, 0, len(self.ids) - 1)
+        known = self.ids[found] == ids
+        return found, None if known.all() else known
 
     @cached_property
-    def _unbroken(self) -> bool:
-        """Whether no id is missing in between."""
-        return int(self.ids[-1] - self.ids[0]) == len(self.ids) - 1
+    def _unbroken(self) -> int | None:
+        """The first id where none is missing in between."""
+        return int(self.ids[0]) if int(self.ids[-1] - self.ids[0]) == len(self.ids) - 1 else None
 
     def living(self, ids: np.ndarray) -> np.ndarray:
         """(m,) bool: which of the ``ids`` are here and not removed."""
         if not len(self.ids):
             return np.zeros(len(ids), bool)
         found, known = self.found(ids)
-        known[known] = self.alive[found[known]]
-        return known
+        return self.alive[found] if known is None else self.alive[found] & known
 
     def stored(self, positions: np.ndarray) -> np.ndarray:
         """(…, dim) float32 at ``positions`` (…), in that order, as stored: float16 is off by up to 0.05 %."""
-        positions = np.asarray(positions, np.int64)
         if not self.segments:
-            return np.zeros((*positions.shape, self.dim), np.float32)
+            return np.zeros((*np.shape(positions), self.dim), np.float32)
         numbers, starts = self._numbers
-        which = self.offsets.searchsorted(positions, side="right") - 1
-        return segments.widened(numbers[starts[which] + self.dim * positions])
+        at = starts[self._ends.searchsorted(positions, side="right")]
+        at += self.dim * positions
+        return segments.widened(numbers[at])
 
     @cached_property
     def _numbers(self) -> tuple[np.ndarray, np.ndarray]:
