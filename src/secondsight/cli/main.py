@@ -4,37 +4,14 @@ runs.
 
 from __future__ import annotations
 
+import importlib
 import sys
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import typer
 
-from secondsight.cli import (
-    backbones,
-    check,
-    codewords,
-    compare,
-    compress,
-    data,
-    demo,
-    duplicates,
-    embed,
-    evaluate,
-    explain,
-    export,
-    index,
-    info,
-    losses,
-    poolings,
-    recipes,
-    reproduce,
-    search,
-    serve,
-    train,
-    update,
-)
+from secondsight.cli import data, search
 from secondsight.cli.help_page import Verb, VerbGroup
 from secondsight.cli.trouble import is_usage, report
 from secondsight.cli.verb import verb
@@ -78,43 +55,44 @@ app = typer.Typer(
 
 Search your pictures by picture, see exactly why two of them match, and train the model on your own classes.""",
 )
-VERBS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
+VERBS: dict[str, dict[str, str]] = {
     "Your pictures": {
-        "demo": (demo.demo, "secondsight demo"),
-        "index": (index.index, "secondsight index ./photos"),
-        "search": (search.search, "secondsight search photos.index query.jpg --sheet hits.png"),
-        "serve": (serve.serve, "secondsight serve photos.index --open"),
-        "explain": (explain.explain, "secondsight explain a.jpg b.jpg --model runs/photos -o why.png"),
-        "duplicates": (duplicates.duplicates, "secondsight duplicates photos.index"),
-        "update": (update.update, "secondsight update photos.index"),
-        "info": (info.info, "secondsight info photos.index"),
-        "check": (check.check, "secondsight check photos.index"),
+        "demo": "secondsight demo",
+        "index": "secondsight index ./photos",
+        "search": "secondsight search photos.index query.jpg --sheet hits.png",
+        "serve": "secondsight serve photos.index --open",
+        "explain": "secondsight explain a.jpg b.jpg --model runs/photos -o why.png",
+        "duplicates": "secondsight duplicates photos.index",
+        "update": "secondsight update photos.index",
+        "info": "secondsight info photos.index",
+        "check": "secondsight check photos.index",
     },
     "Train and evaluate": {
-        "train": (train.train, "secondsight train --data ./photos"),
-        "evaluate": (evaluate.evaluate, "secondsight evaluate runs/photos ./photos"),
-        "compare": (compare.compare, "secondsight compare runs/first runs/second"),
-        "codewords": (codewords.codewords, "secondsight codewords runs/photos ./photos -o codewords.html"),
-        "reproduce": (reproduce.reproduce, "secondsight reproduce headline --data CUB_200_2011 --dry-run"),
+        "train": "secondsight train --data ./photos",
+        "evaluate": "secondsight evaluate runs/photos ./photos",
+        "compare": "secondsight compare runs/first runs/second",
+        "codewords": "secondsight codewords runs/photos ./photos -o codewords.html",
+        "reproduce": "secondsight reproduce headline --data CUB_200_2011 --dry-run",
     },
     "Take it elsewhere": {
-        "embed": (embed.embed, "secondsight embed runs/photos ./photos -o photos.vectors"),
-        "export": (export.export, "secondsight export runs/photos -o photos.onnx"),
-        "compress": (compress.compress, "secondsight compress runs/photos/best --dim 128 --data ./photos"),
+        "embed": "secondsight embed runs/photos ./photos -o photos.vectors",
+        "export": "secondsight export runs/photos -o photos.onnx",
+        "compress": "secondsight compress runs/photos/best --dim 128 --data ./photos",
     },
     "What there is": {
-        "poolings": (poolings.poolings, "secondsight poolings"),
-        "backbones": (backbones.backbones, "secondsight backbones"),
-        "losses": (losses.losses, "secondsight losses"),
-        "recipes": (recipes.recipes, "secondsight recipes photos"),
+        "poolings": "secondsight poolings",
+        "backbones": "secondsight backbones",
+        "losses": "secondsight losses",
+        "recipes": "secondsight recipes photos",
     },
 }
-"""Purpose → verb → what runs, and the example that its help begins with."""
+"""Purpose → verb → the example that its help begins with. The verb is the function of that name in its file here."""
 
 
 for _panel, _verbs in VERBS.items():
-    for _name, (_verb, _example) in _verbs.items():
-        verb(app, _name, _example, panel=_panel, cls=search.Search if _verb is search.search else Verb)(_verb)
+    for _name, _example in _verbs.items():
+        _function = getattr(importlib.import_module(f"secondsight.cli.{_name}"), _name)
+        verb(app, _name, _example, panel=_panel, cls=search.Search if _name == "search" else Verb)(_function)
 app.add_typer(data.app, name="data", rich_help_panel="What there is")
 
 
