@@ -11,7 +11,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from secondsight import Embedder, index
-from secondsight.index.likeness import AGREE, Whole, likeness, read
+from secondsight.index.likeness import AGREE, Whole, likeness, read, template
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +73,14 @@ def test_what_was_dismissed_is_not_said_again(photos, made, tmp_path):
 def test_correlation_is_the_textbook_s():
     rng = np.random.default_rng(0)
     whole, part = rng.random((12, 15)), rng.random((5, 4))
-    found = Whole(whole).correlation(part)
-    assert found.shape == (8, 12)
-    for y in range(8):
-        for x in range(12):
-            window = whole[y : y + 5, x : x + 4]
-            assert found[y, x] == pytest.approx(np.corrcoef(window.ravel(), part.ravel())[0, 1], abs=1e-6)
+    (found,) = Whole(whole).correlations([template(part, whole.shape)])
+    assert found.shape == (2, 8, 12)
+    for way, picture in enumerate((whole, whole[:, ::-1])):
+        for y in range(8):
+            for x in range(12):
+                window = picture[y : y + 5, x : x + 4]
+                right = np.corrcoef(window.ravel(), part.ravel())[0, 1]
+                assert found[way, y, x] == pytest.approx(right, abs=1e-6)
 
 
 def test_different_pictures_do_not_agree(photos):

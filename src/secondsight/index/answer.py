@@ -212,11 +212,12 @@ class Searcher:
         parts: Parts | None = None,
         database: sqlite3.Connection | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        ids = best.ids.copy()
-        for row, gone in zip(ids, out, strict=True):
-            if gone:
-                row[(row[:, None] == np.array(gone)).any(1)] = -1
-        scores = rescored(queries, ids, snapshot)
+        ids, sure = best.ids, best.full
+        if any(out):
+            ids, sure = ids.copy(), False
+            for row, gone in zip(ids, out, strict=True):
+                row[np.isin(row, gone)] = -1
+        scores = rescored(queries, ids, snapshot, sure=sure)
         if parts is not None and database is not None:
             scores = np.maximum(scores, parts.best(queries, ids, database, snapshot)[0])
         return ordered(scores, ids, k)

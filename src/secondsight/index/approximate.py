@@ -160,8 +160,8 @@ def _halve(index: faiss.Index) -> None:
     half.is_trained = True  # there is nothing to train: the codes are the numbers
     half.add(before.reconstruct_n(0, cells.nlist))
     cells.quantizer = half
-    half.this.disown()  # the index frees this one now,
-    before.this.own(True)  # and Python the other
+    half.this.disown()  # the index frees this one now,  # pyright: ignore[reportAttributeAccessIssue]
+    before.this.own(True)  # and Python the other  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _add(index: faiss.Index, snapshot: Snapshot, positions: np.ndarray) -> None:

@@ -17,17 +17,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from secondsight.data.loading.decode import DecodeError
 from secondsight.evaluate import calibration
-from secondsight.index import likeness
 from secondsight.index.snapshot import Snapshot
 from secondsight.progress import track
 
 if TYPE_CHECKING:
     from secondsight.index.collection import Index
+    from secondsight.index.likeness import Picture
 
 TIERS = ("bytes", "picture", "subject")
 NEIGHBOURS = 8
@@ -42,7 +40,7 @@ _COPIES = """
     JOIN items USING (hash) WHERE id > first ORDER BY first, id
 """
 _BATCH = 512
-_KEPT = 2048  # pictures that are held ready for comparing: about 200 MB
+_DECODED, _READY = 8192, 64  # pictures that are held as pixels, and ready for comparing: 300 and 200 MB at most
 
 
 @dataclass(frozen=True)
@@ -81,10 +79,8 @@ def duplicates(
         cut = similar if "subject" not in wanted else min(similar, _subject(index, subject))
         pairs = _undismissed(_pairs(index, ids, cut, skip=copies["b"]), dismissed)
         if "picture" in wanted:
-            picture = lru_cache(_KEPT)(lambda number: _picture(index, number))  # each is compared with several others
             near = pairs[pairs["score"] >= similar]
-            laid = track(near[["a", "b"]].tolist(), "laying pictures over each other")
-            groups += _groups("picture", near[np.array([_same(picture(a), picture(b)) for a, b in laid], bool)])
+            groups += _groups("picture", near[_same(index, near[["a", "b"]].tolist())])
         if "subject" in wanted:
             groups += _groups("subject", pairs[pairs["score"] >= _subject(index, subject)])
     return groups
@@ -128,21 +124,35 @@ def _undismissed(pairs: np.ndarray, dismissed: set[tuple[int, int]]) -> np.ndarr
     return pairs[np.array([pair not in dismissed for pair in pairs[["a", "b"]].tolist()], bool)]
 
 
-def _picture(index: Index, number: int) -> likeness.Picture | None:
-    """An item made ready for comparing; None where its file is gone or cannot be read."""
-    path = index.item(number).path
-    try:
-        return None if path is None else likeness.read(path)
-    except DecodeError:
-        return None
+def _same(index: Index, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Which pairs are one picture: (m,) bool. Each picture is compared with several others, and decoded once."""
+    from secondsight.index import likeness
 
+    @lru_cache(_DECODED)
+    def pixels(number: int) -> np.ndarray | None:  # None where the file is gone or cannot be read
+        path = index.item(number).path
+        try:
+            return None if path is None else likeness.read(path).grey
+        except DecodeError:
+            return None
 
-def _same(a: likeness.Picture | None, b: likeness.Picture | None) -> bool:
-    return a is not None and b is not None and likeness.likeness(a, b) >= likeness.AGREE
+    @lru_cache(_READY)
+    def picture(number: int) -> Picture | None:
+        grey = pixels(number)
+        return None if grey is None else likeness.Picture(grey)
+
+    def same(a: Picture | None, b: Picture | None) -> bool:
+        return a is not None and b is not None and likeness.likeness(a, b) >= likeness.AGREE
+
+    laid = track(pairs, "laying pictures over each other")
+    return np.array([same(picture(a), picture(b)) for a, b in laid], bool)
 
 
 def _groups(tier: str, pairs: np.ndarray) -> list[Group]:
     """What ``pairs`` connect, the largest first."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     ids, ends = np.unique([pairs["a"], pairs["b"]], return_inverse=True)
     a, b = ends.reshape(2, -1)
     count, group = connected_components(

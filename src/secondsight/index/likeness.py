@@ -10,6 +10,8 @@ of the one, b, at several sizes, with every place of the other, a, is 1 where th
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -36,49 +38,98 @@ FINER = np.array([0.965, 0.98, 0.99, 1.01, 1.02, 1.035])
 """Sizes tried around the best of ``SCALES``."""
 
 
+@dataclass(frozen=True)
+class Template:
+    """A part, ready to be laid over wholes of one shape: its conjugate spectrum, divided by its energy."""
+
+    spectrum: np.ndarray  # (H, W // 2 + 1)
+    size: tuple[int, int]
+
+
+class Whole:
+    """What templates are laid over, as it is and mirrored: spectra and running sums."""
+
+    def __init__(self, picture: np.ndarray):
+        centred = picture - picture.mean()
+        self.shape, self.dtype = picture.shape, picture.dtype
+        self.spectra = np.asarray(scipy.fft.rfft2(np.stack([centred, centred[:, ::-1]])))
+        precise = centred.astype(np.float64)
+        self.sums, self.squares = (np.pad(x.cumsum(0).cumsum(1), ((1, 0), (1, 0))) for x in (precise, precise**2))
+        self._even: dict[tuple[int, int], np.ndarray] = {}
+
+    def correlations(self, parts: Sequence[Template]) -> Iterator[np.ndarray]:
+        """For each part (h, w): its normalised cross-correlation with every place, (2, H − h + 1, W − w + 1)."""
+        products = scipy.fft.irfft2(self.spectra[:, None] * np.stack([part.spectrum for part in parts]), self.shape)
+        for product, part in zip(np.moveaxis(np.asarray(products), 1, 0), parts, strict=True):
+            even = self.even(part.size)
+            yield product[:, : even.shape[1], : even.shape[2]] * even
+
+    def even(self, size: tuple[int, int]) -> np.ndarray:
+        """(2, H − h + 1, W − w + 1): 1 / √Σ (a − ā)² of every place, for parts of one size."""
+        if size not in self._even:
+            h, w = size
+            sums, squares = _boxes(self.sums, h, w), _boxes(self.squares, h, w)
+            spread = np.maximum(squares - sums**2 / (h * w), 1e-6 * max(squares.max(), 1e-12))
+            even = (1 / np.sqrt(spread)).astype(self.dtype)
+            self._even[size] = np.stack([even, even[:, ::-1]])
+        return self._even[size]
+
+
 class Picture:
     """A grey picture (h, w), and what comparing it needs, made once."""
 
     def __init__(self, grey: np.ndarray):
         self.grey = grey
+        self._templates: dict[tuple[tuple[int, ...], float], Template | None] = {}
 
     @cached_property
     def whole(self) -> Whole:
         return Whole(_detail(self.grey))
 
+    def template(self, shape: tuple[int, ...], scale: float) -> Template | None:
+        """Itself, made to fill ``scale`` of a whole of that shape along one side; None where that is too small."""
+        if (shape, scale) not in self._templates:
+            factor = scale * min(shape[0] / self.grey.shape[0], shape[1] / self.grey.shape[1])
+            width, height = round(self.grey.shape[1] * factor), round(self.grey.shape[0] * factor)
+            found = None
+            if min(width, height) >= 8 and width <= shape[1] and height <= shape[0]:
+                small = Image.fromarray(self.grey).resize((width, height), Image.Resampling.BOX)
+                found = template(_detail(np.asarray(small, np.float32)), shape)
+            self._templates[shape, scale] = found
+        return self._templates[shape, scale]
 
-class Whole:
-    """What templates are laid over: its spectrum and its running sums."""
 
-    def __init__(self, picture: np.ndarray):
-        centred = picture.astype(np.float64) - picture.mean()
-        self.shape = picture.shape
-        self.spectrum = _spectrum(centred, picture.shape)
-        self.sums, self.squares = (np.pad(x.cumsum(0).cumsum(1), ((1, 0), (1, 0))) for x in (centred, centred**2))
-
-    def correlation(self, part: np.ndarray) -> np.ndarray:
-        """(H − h + 1, W − w + 1): normalised cross-correlation of ``part`` (h, w) with every place."""
-        h, w = part.shape
-        template = part.astype(np.float64) - part.mean()
-        energy = np.square(template).sum()
-        product = _pixels(self.spectrum * np.conj(_spectrum(template, self.shape)), self.shape)
-        sums, squares = _boxes(self.sums, h, w), _boxes(self.squares, h, w)
-        spread = np.maximum(squares - sums**2 / (h * w), 1e-6 * max(squares.max(), 1e-12))
-        return product[: sums.shape[0], : sums.shape[1]] / np.sqrt(spread * max(energy, 1e-12))
+def template(part: np.ndarray, shape: tuple[int, ...]) -> Template:
+    """``part`` (h, w), to be laid over wholes of that shape."""
+    centred = part - part.mean()
+    energy = max(float(np.square(centred, dtype=np.float64).sum()), 1e-12)
+    return Template(np.conj(np.asarray(scipy.fft.rfft2(centred, shape))) / part.dtype.type(energy**0.5), part.shape)
 
 
 def likeness(one: Picture, two: Picture) -> float:
     """The best correlation of two pictures in any of these ways."""
     best = 0.0
     for whole, part in ((one, two), (two, one)):
-        for view in (part.grey, part.grey[:, ::-1]):
-            found = max((_placed(whole, view, scale), scale) for scale in SCALES)
-            if 0.4 < found[0] < AGREE:  # near: look more closely at sizes in between
-                found = max([found, *((_placed(whole, view, s), s) for s in found[1] * FINER if s <= 1)])
-            best = max(best, found[0])
+        found = _placed(whole, part, SCALES)
+        for way in (0, 1):
+            score, scale = max((scores[way], scale) for scale, scores in found.items()) if found else (0.0, 1.0)
+            if 0.4 < score < AGREE:  # near: look more closely at sizes in between
+                finer = [float(s) for s in scale * FINER if s <= 1]
+                score = max([score, *(scores[way] for scores in _placed(whole, part, finer).values())])
+            best = max(best, score)
             if best >= AGREE:
                 return best
     return best
+
+
+def _placed(whole: Picture, part: Picture, scales: Sequence[float]) -> dict[float, tuple[float, float]]:
+    """For each size of ``part``: its best correlation with a place in the whole, and in its mirror image."""
+    made = {scale: part.template(whole.grey.shape, scale) for scale in scales}
+    laid = {scale: one for scale, one in made.items() if one is not None}
+    if not laid:
+        return {}
+    found = whole.whole.correlations(list(laid.values()))
+    return {scale: tuple(scores.max((1, 2)).tolist()) for scale, scores in zip(laid, found, strict=True)}
 
 
 def read(path: str | Path | bytes) -> Picture:
@@ -89,27 +140,8 @@ def read(path: str | Path | bytes) -> Picture:
     return Picture(np.asarray(picture.resize(size, Image.Resampling.BOX), np.float32))
 
 
-def _placed(whole: Picture, part: np.ndarray, scale: float) -> float:
-    """The best correlation of ``part``, made to fill ``scale`` of the whole along one side, with a place in it."""
-    high, wide = whole.grey.shape
-    factor = scale * min(high / part.shape[0], wide / part.shape[1])
-    size = round(part.shape[1] * factor), round(part.shape[0] * factor)
-    if min(size) < 8 or size[0] > wide or size[1] > high:
-        return 0.0
-    small = np.asarray(Image.fromarray(part).resize(size, Image.Resampling.BOX), np.float32)
-    return float(whole.whole.correlation(_detail(small)).max())
-
-
 def _detail(picture: np.ndarray) -> np.ndarray:
     return picture - gaussian_filter(picture, SMOOTH, mode="nearest")
-
-
-def _spectrum(picture: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    return np.asarray(scipy.fft.rfft2(picture, shape))
-
-
-def _pixels(spectrum: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    return np.asarray(scipy.fft.irfft2(spectrum, shape))
 
 
 def _boxes(total: np.ndarray, h: int, w: int) -> np.ndarray:

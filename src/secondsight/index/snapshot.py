@@ -73,7 +73,7 @@ class Snapshot:
         return found if known is None else found[known]
 
     def found(self, ids: np.ndarray, *, sure: bool = False) -> tuple[np.ndarray, np.ndarray | None]:
-        """Positions (of others, where an id is in no segment), and which of them are those of the ``ids``; None for all.
+        """Positions (of others, where an id is in no segment), and which are those of the ``ids``; None for all.
 
         There must be segments; ``ids`` may have any shape. ``sure``: they are all here.
         """
