@@ -20,8 +20,6 @@ class ExportedFile(NetworkQueue):
 
     def run(self, pictures: list[np.ndarray], names: list[str]) -> list[Seen]:
         vectors = self.exported(np.stack([self.exported.pixels(pixels) for pixels in pictures]))
-        self.batches += 1
-        self.pictures += len(pictures)
         described = self.exported.description.picture
         frames = [Frame((1, 1), seen(described, *p.shape[:2]), (p.shape[0], p.shape[1])) for p in pictures]
         return [Seen(vector=v, frame=f, name=n) for v, f, n in zip(vectors, frames, names, strict=True)]

@@ -1,4 +1,4 @@
-"""One thread that runs the network on whatever waits: pictures that arrive while it works become its next batch."""
+"""Threads that run the network on whatever waits: pictures that arrive while they work become their next batches."""
 
 from __future__ import annotations
 
@@ -30,20 +30,21 @@ class _Job:
 class NetworkQueue:
     """The model behind a queue. Nobody waits for a batch to fill: it is what came while the last one was computed.
 
-    ``OwnModel`` and ``ExportedFile`` say what runs.
+    ``OwnModel`` and ``ExportedFile`` say what runs. ``workers`` threads run it, each on its share of what waits.
     """
 
     size: int  # pixels a side that the model takes
     target: int  # no side of a picture may be decoded to less
     model: Embedder | None = None  # what explains; an exported file cannot
 
-    def __init__(self, *, batch: int):
-        self.batch = batch
+    def __init__(self, *, batch: int, workers: int = 1):
+        self.batch, self.workers = batch, workers
         self.batches = self.pictures = 0
+        self._counting = threading.Lock()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._tidied = time.monotonic()
-        self._thread = threading.Thread(target=self._work, name="network", daemon=True)
-        self._thread.start()
+        for number in range(workers):
+            threading.Thread(target=self._work, name=f"network {number}", daemon=True).start()
 
     def submit(self, pixels: np.ndarray, name: str) -> Future[Seen]:
         """What the network makes of a picture (H, W, 3) uint8."""
@@ -52,7 +53,8 @@ class NetworkQueue:
         return future
 
     def close(self) -> None:
-        self._jobs.put(None)
+        for _ in range(self.workers):
+            self._jobs.put(None)
 
     def _work(self) -> None:
         while True:
@@ -60,6 +62,9 @@ class NetworkQueue:
             if jobs:
                 try:
                     made = self.run([job.pixels for job in jobs], [job.name for job in jobs])
+                    with self._counting:
+                        self.batches += 1
+                        self.pictures += len(jobs)
                     for job, one in zip(jobs, made, strict=True):
                         job.future.set_result(one)
                 except Exception as error:  # whoever asked shall hear of it, and the thread goes on
@@ -73,13 +78,16 @@ class NetworkQueue:
                 self._tidied = time.monotonic()
 
     def _gathered(self) -> tuple[list[_Job], bool]:
-        """What waits, at most a batch, at least one; and whether there will be more."""
+        """A share of what waits, at most a batch, at least one; and whether there will be more."""
         jobs: list[_Job] = []
-        while len(jobs) < self.batch:
+        share = 1
+        while len(jobs) < share:
             try:
                 job = self._jobs.get(block=not jobs)
             except queue.Empty:
                 break
+            if not jobs:
+                share = min(self.batch, -(-(1 + self._jobs.qsize()) // self.workers))
             if job is None:
                 return jobs, False
             if job.future.set_running_or_notify_cancel():

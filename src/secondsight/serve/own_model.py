@@ -12,11 +12,18 @@ from secondsight.explain import geometry
 from secondsight.model import VIEWS, Embedder, mean
 from secondsight.serve.kept import Kept
 from secondsight.serve.network import NetworkQueue
+from secondsight.serve.one_dnn import OneDnn
 from secondsight.serve.shelf import Seen
+
+WORKERS = 4
 
 
 class OwnModel(NetworkQueue):
-    """``runtime`` embeds in the model's place; features are then computed for those pictures that are asked about."""
+    """``runtime`` embeds in the model's place; features are then computed for those pictures that are asked about.
+
+    On a CPU several batches are computed at a time, each on its share of the cores. Cores that work on one batch wait
+    for each other after every layer, and here one of them is always late: it also decodes, answers and searches.
+    """
 
     def __init__(
         self, model: Embedder, *, batch: int, device: str = "cpu", runtime: Callable[[Tensor], Tensor] | None = None
@@ -24,7 +31,14 @@ class OwnModel(NetworkQueue):
         self.model = self.embedder = model.to(device).eval()
         self.size, self.target = model.size, model.transform.target
         self.device, self.runtime = device, runtime
-        super().__init__(batch=batch)
+        cores = torch.get_num_threads()
+        workers = min(WORKERS, cores) if device == "cpu" and runtime is None else 1
+        self.cores = cores // workers
+        super().__init__(batch=batch, workers=workers)
+
+    def _work(self) -> None:
+        torch.set_num_threads(self.cores)  # of this thread
+        super()._work()
 
     @torch.no_grad()
     def run(self, pictures: list[np.ndarray], names: list[str]) -> list[Seen]:
@@ -41,8 +55,6 @@ class OwnModel(NetworkQueue):
             vectors = self.runtime(images)
             of = [lambda one=one: self._features(one[None])[0] for one in images]
         vectors = vectors.float().cpu().numpy()
-        self.batches += 1
-        self.pictures += len(pictures)
         return [
             Kept(
                 model=model,
@@ -58,4 +70,5 @@ class OwnModel(NetworkQueue):
     def _features(self, images: Tensor) -> Tensor:
         """(b, v, l, c): local features of every view."""
         images = images.to(self.device)
-        return torch.stack([self.embedder.backbone(VIEWS[view](images)) for view in self.embedder.views], dim=1)
+        with OneDnn():
+            return torch.stack([self.embedder.backbone(VIEWS[view](images)) for view in self.embedder.views], dim=1)

@@ -1,0 +1,55 @@
+"""What runs the network: the same vectors whoever computes them, and everything that waits is computed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("fastapi")
+
+from secondsight.serve.network import NetworkQueue
+from secondsight.serve.one_dnn import OneDnn
+from secondsight.serve.own_model import OwnModel
+from serve_pictures import pixels, serve_model
+
+PICTURES = [np.asarray(pixels(seed)) for seed in range(6)]
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@torch.no_grad()
+def test_one_dnn_gives_the_features_that_torch_gives(threads):
+    torch.set_num_threads(1)
+    model = serve_model()
+    images = torch.stack([model.transform(picture) for picture in PICTURES])
+    plain = model.backbone(images)
+    with OneDnn():
+        torch.testing.assert_close(model.backbone(images), plain, rtol=1e-4, atol=1e-4)
+        strange = torch.nn.Conv2d(3, 2, 1, padding="same", dtype=torch.float64)  # left to torch
+        assert strange(torch.zeros(1, 3, 4, 4, dtype=torch.float64)).shape == (1, 2, 4, 4)
+
+
+def test_several_workers_give_the_vectors_of_one(threads):
+    torch.set_num_threads(2)
+    queue = OwnModel(serve_model(), batch=4)
+    assert (queue.workers, queue.cores) == (2, 1)
+    alone = [queue.run([picture], ["a"])[0].vector for picture in PICTURES]
+    together = [future.result(60) for future in [queue.submit(p, "a") for p in PICTURES * 3]]
+    for number, one in enumerate(together):
+        np.testing.assert_allclose(one.vector, alone[number % len(alone)], atol=1e-5)
+    assert queue.pictures == 18
+    queue.close()
+
+
+def test_a_worker_takes_its_share_of_what_waits_and_leaves_the_rest_to_the_others():
+    queue = NetworkQueue(batch=16, workers=0)  # nobody works
+    for _ in range(8):
+        queue.submit(PICTURES[0], "a")
+    queue.workers = 2
+    assert [len(queue._gathered()[0]) for _ in range(4)] == [4, 2, 1, 1]
