@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from secondsight.functional.pooling.glimpses import attention, embedded, glimpses
+from secondsight.functional.pooling.glimpses import attention, embedded, glimpses, maps
 from secondsight.pooling.contract import Features, Grid, Locals, Mask, Pooling, at_least_one
 from secondsight.pooling.feature_samples import sample
 
@@ -70,7 +70,7 @@ class Hadamard(Pooling):
         weights = (self.u, self.u_attention, self.v, self.v_attention)
         sizes = [w.shape[1] for w in weights]
         ux, ux_attention, vx, vx_attention = embedded(self.checked(x, mask), torch.cat(weights, dim=1)).split(sizes, -1)
-        return ux * vx, attention((ux_attention * vx_attention) @ self.p_attention, mask)
+        return ux * vx, attention(maps(ux_attention * vx_attention, self.p_attention), mask)
 
     @torch.no_grad()
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from secondsight.functional.pooling.glimpses import attention, embedded, glimpses
+from secondsight.functional.pooling.glimpses import attention, embedded, glimpses, maps
 from secondsight.functional.pooling.locations import location_count
 from secondsight.pooling.contract import Features, Grid, Locals, Mask, Pooling, at_least_one
 from secondsight.pooling.feature_samples import image_batches, sample
@@ -62,7 +62,7 @@ class MLB(Pooling):
     def attend(self, x: Float[Tensor, "b l d"], mask: Bool[Tensor, "b l"] | None = None) -> Float[Tensor, "b l g"]:
         """Where each glimpse looks: weights that add up to 1 over the real locations."""
         first, second = embedded(self.checked(x, mask), self.attention_weight, self.attention_bias).chunk(2, dim=-1)
-        return attention((first * second) @ self.map_weight + self.map_bias, mask)
+        return attention(maps(first * second, self.map_weight, self.map_bias), mask)
 
     def _glimpses(self, x: Tensor, mask: Tensor | None) -> Float[Tensor, "b g d"]:
         return glimpses(self.checked(x, mask), self.attend(x, mask))
