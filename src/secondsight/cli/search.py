@@ -48,7 +48,7 @@ def search(
     queries: list[str] = typer.Argument(None, help="Pictures to look for, or ids of items: each gets its own answer."),
     k: int = typer.Option(10, "-k", min=1, max=1_000_000, help="Hits for each query."),
     where: list[str] = typer.Option(
-        None, help="Only items that satisfy this: label=heron, year>=2010, path=2024/*; may be repeated."
+        None, help="Only items that satisfy this: label=heron, 'year>=2010', 'path=2024/*'; may be repeated."
     ),
     like: list[str] = typer.Option(None, help="An example of what is wanted, a file or an id; may be repeated."),
     unlike: list[str] = typer.Option(None, help="An example of what is not wanted; may be repeated."),
