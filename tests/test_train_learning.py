@@ -232,7 +232,7 @@ def test_evaluating_a_run_leaves_out_the_classes_that_taught_it_and_warns_where_
         return " ".join(done.stderr.split()), json.loads((out / "report.json").read_text())
 
     said, report = evaluate()
-    assert "judging on the 2 classes held out when the model was chosen, of 8 here" in said
+    assert "evaluated on the 2 classes held out when the model was chosen, of 8 here" in said
     assert (report["classes"], report["warnings"]) == (2, [])
     assert evaluate("--split", "validation")[1]["figures"] == report["figures"]
     said, report = evaluate("--split", "all")

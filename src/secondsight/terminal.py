@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable
@@ -53,6 +54,18 @@ def named(path: object) -> str:
     'a�b.jpg'
     """
     return marked(str(path).replace("\n", "�"))
+
+
+def from_here(path: str) -> str:
+    """A path from the current folder, where that is shorter.
+
+    >>> from_here(os.path.join(os.getcwd(), "photos", "a.jpg"))
+    'photos/a.jpg'
+    """
+    try:
+        return min(path, os.path.relpath(path), key=len) if path else path
+    except ValueError:  # another drive on Windows
+        return path
 
 
 class _Console(Console):

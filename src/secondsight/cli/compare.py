@@ -45,6 +45,10 @@ def compare(
         terminal.console(stderr=True).print(f"curves: {terminal.marked(plot)}", soft_wrap=True)
 
 
+NAME = 16
+"""Letters of a run's name that stay on one line, whatever stands beside them."""
+
+
 def _row(run: RunSummary, keys: list[str], metrics: list[str]) -> dict[str, Any]:
     best = run.best
     return {
@@ -56,17 +60,19 @@ def _row(run: RunSummary, keys: list[str], metrics: list[str]) -> dict[str, Any]
 
 
 def _table(rows: list[dict[str, Any]], keys: list[str], metrics: list[str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    table.add_column("run", style="bold", overflow="fold")
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, collapse_padding=True, pad_edge=False)
+    paths = [Path(row["run"]) for row in rows]
+    names = [path.name if len({path.parent for path in paths}) == 1 else str(path) for path in paths]
+    table.add_column("run", style="bold", overflow="fold", min_width=min(max(map(len, names)), NAME))
     for key in keys:
         table.add_column(key.replace(".", ".\n"), overflow="fold")  # sections above, so that columns stay narrow
     for name in ("epoch", *metrics):
-        table.add_column(name.replace("@", "\n@"), justify="right", no_wrap=True)
+        table.add_column(name.replace("@", "\n@").replace("-", "-\n"), justify="right", no_wrap=True)
     tops = {metric: max((row[metric] for row in rows if row[metric] is not None), default=None) for metric in metrics}
-    for row in rows:
+    for name, row in zip(names, rows, strict=True):
         cells = ["–" if row[key] is None else terminal.marked(row[key]) for key in keys]
         figures = [_figure(row[metric], tops[metric]) for metric in metrics]
-        table.add_row(terminal.marked(row["run"]), *cells, "–" if row["epoch"] is None else str(row["epoch"]), *figures)
+        table.add_row(terminal.marked(name), *cells, "–" if row["epoch"] is None else str(row["epoch"]), *figures)
     return table
 
 

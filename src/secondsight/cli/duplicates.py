@@ -10,7 +10,7 @@ import typer
 from secondsight.cli import options
 from secondsight.errors import require_known
 from secondsight.terminal import console as terminal
-from secondsight.terminal import named, print_json
+from secondsight.terminal import from_here, named, print_json
 
 MEANING = {
     "bytes": "the same file",
@@ -73,6 +73,6 @@ def duplicates(
             for number in group.ids:
                 place = found.item(number).path or ""
                 link = "  [dim](a link)[/]" if os.path.islink(place) else ""  # to remove what it leads to loses both
-                console.print(f"    {number:>8}  {named(place)}{link}", soft_wrap=True)
+                console.print(f"    {number:>8}  {named(from_here(place))}{link}", soft_wrap=True)
         if len(mine) > most:
             console.print(f"  … and {len(mine) - most:,} groups more")

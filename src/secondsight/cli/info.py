@@ -40,6 +40,7 @@ def info(
 
 
 def _facts(path: Path) -> dict[str, Any]:
+    from secondsight.data.readers.listing import require_path
     from secondsight.index.catalogue import FILE
 
     if (path / FILE).is_file():
@@ -49,6 +50,7 @@ def _facts(path: Path) -> dict[str, Any]:
     for folder, kind in ((path, "model"), (path / "best", "run")):
         if (folder / "model.safetensors").is_file():
             return {"kind": kind, "path": str(path), **_model(folder)}
+    require_path(path)
     raise DataError(
         f"{path}: neither an index, nor a saved model, nor a run with a best/ in it; name one, such as photos.index"
     )

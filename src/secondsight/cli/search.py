@@ -16,7 +16,7 @@ from secondsight.cli.help_page import Verb
 from secondsight.cli.runtime import OPTION_HELP, use
 from secondsight.errors import ConfigError, DataError
 from secondsight.terminal import console as terminal
-from secondsight.terminal import marked, named, print_json, table_console
+from secondsight.terminal import from_here, marked, named, print_json, table_console
 
 if TYPE_CHECKING:
     from secondsight.index import Hits, Index
@@ -50,7 +50,7 @@ def search(
     queries: list[str] = typer.Argument(None, help="Pictures to look for, or ids of items: each gets its own answer."),
     k: int = typer.Option(10, "-k", min=1, max=1_000_000, help="Hits for each query."),
     where: list[str] = typer.Option(
-        None, help="Only items that satisfy this: label=heron, year>=2010, path=2024/*; may be repeated."
+        None, help="Only items that satisfy this: label=heron, 'year>=2010', 'path=2024/*'; may be repeated."
     ),
     like: list[str] = typer.Option(None, help="An example of what is wanted, a file or an id; may be repeated."),
     unlike: list[str] = typer.Option(None, help="An example of what is not wanted; may be repeated."),
@@ -210,7 +210,7 @@ def _print(names: list[str], hits: Hits) -> None:
             chance = [f"{100 * hit['probability']:.0f} %"] if calibrated else []
             label = [marked(hit["label"] or "")] if labelled else []
             style = None if hit["match"] else "dim"
-            place = named(_near(hit["path"] or ""))
+            place = named(from_here(hit["path"] or ""))
             where = [",".join(f"{side:.2f}" for side in hit["box"]) if hit["box"] else "the whole"] if located else []
             table.add_row(f"{hit['score']:.3f}", *chance, str(hit["id"]), *label, *where, place, style=style)
         console.print(f"[italic]like {named(name)}[/]", soft_wrap=True)
@@ -220,11 +220,3 @@ def _print(names: list[str], hits: Hits) -> None:
             console.print("nothing here matches; these are the nearest")
         if hits.why[i]:
             console.print(f"{len(hits.row(i))} of {hits.ids.shape[1]} hits: {marked(hits.why[i])}", style="yellow")
-
-
-def _near(path: str) -> str:
-    """From the current folder, where that is shorter."""
-    try:
-        return min(path, os.path.relpath(path), key=len) if path else path
-    except ValueError:  # another drive on Windows
-        return path

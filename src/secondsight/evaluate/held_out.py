@@ -30,7 +30,7 @@ def held_out(images: ImageSet, origin: Origin | None) -> EvaluationSet:
     if len(others) < 2:
         return doubted(images, origin)
     why = "held out when the model was chosen" if chosen else "that did not teach the model"
-    note = f"judging on the {len(others)} classes {why}, of {len(images.classes)} here (--split all: on all of them)"
+    note = f"evaluated on the {len(others)} classes {why}, of {len(images.classes)} here (--split all: on all of them)"
     return EvaluationSet(images.select_classes(others), note)
 
 

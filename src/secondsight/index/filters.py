@@ -163,7 +163,7 @@ def parsed(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         found = _WORDS.fullmatch(text)
         if not found:
-            raise ConfigError(f"--where {text!r}: write COLUMN=VALUE, such as label=heron, year>=2010 or path=2024/*")
+            raise ConfigError(f"--where {text!r}: write COLUMN=VALUE, such as label=heron or, in quotes, 'year>=2010'")
         key, sign, words = found.group(1), found.group(2), found.group(3).strip()
         value = words if key in ("label", "path") else number(words)
         if sign in (">", "<"):
