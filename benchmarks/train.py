@@ -66,53 +66,59 @@ def loop_of(wanted: Recipe, place: Path) -> Loop:
     return Loop(parts, RunDirectory(place), Display(enabled=False))
 
 
-def whole_steps(loop: Loop, steps: int) -> float:
+def whole_steps(loop: Loop, steps: int, clock: Callable[[], float] = time.perf_counter) -> float:
     """Seconds of a whole step. The first one is not counted: it alone waits for a first batch."""
     loop.turn_to(0, 0)
     batches = itertools.chain.from_iterable(itertools.repeat(loop.loader))
     loop.step(next(batches), 0)
-    started = time.perf_counter()
+    started = clock()
     for batch in itertools.islice(batches, steps):
         loop.step(batch, 0)
-    return (time.perf_counter() - started) / steps
+    return (clock() - started) / steps
 
 
 def bare_steps(
-    parts: RunParts, network: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor, steps: int
+    parts: RunParts,
+    network: Callable[[torch.Tensor], torch.Tensor],
+    images: torch.Tensor,
+    steps: int,
+    clock: Callable[[], float],
 ) -> float:
     """Seconds of a forward and backward pass alone: of the backbone, or of all the model."""
-    started = time.perf_counter()
+    started = clock()
     for _ in range(steps):
         out = network(images)
         out.backward(torch.ones_like(out))
         parts.model.zero_grad()
-    return (time.perf_counter() - started) / steps
+    return (clock() - started) / steps
 
 
-def bare_products(model: Embedder, images: int, locations: int, steps: int) -> float:
+def bare_products(model: Embedder, images: int, locations: int, steps: int, clock: Callable[[], float]) -> float:
     """Seconds of the matrix products that reduction and projectors cannot do without, forward and backward, alone."""
     assert model.reduction is not None
     c, d = model.reduction.in_dim, model.reduction.out_dim
     shapes = [(images * locations, c, d), (images * locations, d, 2 * JCF["width"])]
     operands = [(torch.randn(m, k), torch.randn(k, n), torch.randn(m, n)) for m, k, n in shapes]
-    started = time.perf_counter()
+    started = clock()
     for _ in range(steps):
         for x, w, g in operands:
             for a, b in ((x, w), (g, w.T), (x.T, g)):
                 torch.mm(a, b)
-    return (time.perf_counter() - started) / steps
+    return (clock() - started) / steps
 
 
 def step_cost(pictures: Path, options: argparse.Namespace, place: Path) -> None:
     loop = loop_of(recipe(pictures, options), place)
     soft = loop_of(recipe(pictures, options, "model.pooling_options.assign=soft"), place).parts
     images = torch.randint(256, (options.batch, 3, 224, 224), dtype=torch.uint8)
-    parts, steps = loop.parts, options.steps
+    parts, steps, clock = loop.parts, options.steps, time.process_time if options.cpu else time.perf_counter
     measured: dict[str, Callable[[], float]] = {
-        "bare forward + backward of the backbone": lambda: bare_steps(parts, parts.model.backbone, images, steps),
-        "the same with reduction and pooling": lambda: bare_steps(parts, parts.model.raw, images, steps),
-        "the same, every codeword at every location": lambda: bare_steps(soft, soft.model.raw, images, steps),
-        "whole step: data, head, loss, optimiser too": lambda: whole_steps(loop, steps),
+        "bare forward + backward of the backbone": lambda: bare_steps(
+            parts, parts.model.backbone, images, steps, clock
+        ),
+        "the same with reduction and pooling": lambda: bare_steps(parts, parts.model.raw, images, steps, clock),
+        "the same, every codeword at every location": lambda: bare_steps(soft, soft.model.raw, images, steps, clock),
+        "whole step: data, head, loss, optimiser too": lambda: whole_steps(loop, steps, clock),
     }
     seconds: dict[str, list[float]] = {name: [] for name in measured}
     for turn in range(options.repeats + 1):
@@ -123,7 +129,7 @@ def step_cost(pictures: Path, options: argparse.Namespace, place: Path) -> None:
     bare, *others = (statistics.median(times) for times in seconds.values())
     h, w = parts.model.backbone.grid(224, 224)
     products = statistics.median(
-        bare_products(parts.model, options.batch, h * w, steps) for _ in range(options.repeats + 1)
+        bare_products(parts.model, options.batch, h * w, steps, clock) for _ in range(options.repeats + 1)
     )
     title = f"A training step of {options.backbone} + jcf-32-8, batch {options.batch}"
     shown = table(title, "", "s/step", "images/s", "bare / this")
@@ -227,6 +233,7 @@ def main() -> None:
     parser.add_argument(
         "--step", action="store_true", help="the step alone, without what the cache and memory are worth"
     )
+    parser.add_argument("--cpu", action="store_true", help="the step in seconds of the processor, for a busy machine")
     parser.add_argument("--frozen", action="store_true", help="quick-frozen alone: JCF's ends against averaging")
     parser.add_argument("--backbone", default="resnet50")
     parser.add_argument("--freeze", default="conv4", help="for the cache")
