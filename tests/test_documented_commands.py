@@ -47,7 +47,6 @@ SMALLER = {
 BEFORE = {
     r"--where year": "secondsight index years.csv -o photos.index",
     r"--among": "secondsight index ./album -o photos.index",
-    r"export .*--int8|^python -m secondsight.inference": "secondsight export runs/birds -o birds.onnx",
 }
 """What must be there before a command: said in the text around it."""
 

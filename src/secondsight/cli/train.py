@@ -85,6 +85,10 @@ def _recipe(
 
     given = {"data.path": data, "model.pooling": pooling, "model.backbone": backbone, "loss.name": loss}
     words = [recipe_file.word(key, value) for key, value in given.items() if value is not None]
+    if name is not None and data is None and Path(name).is_dir() and not _is_run(name):
+        raise ConfigError(
+            f"{name} is a folder, not a recipe; to learn from its pictures: secondsight train --data {name}"
+        )
     if name is None and data is None:
         raise ConfigError("give a folder of pictures, secondsight train --data ./photos, or the name of a recipe")
     file = Path(name) / "config.toml" if name is not None and _is_run(name) else shipped.find(name or DEFAULT)
