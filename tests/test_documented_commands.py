@@ -40,9 +40,10 @@ SMALLER = {
     r"^secondsight evaluate.*CUB": "--size 32",
     r"^secondsight evaluate vgg16": "--size 32",
     r"^secondsight reproduce \S+ --data": "--dry-run",
+    r"^torchrun .*secondsight train": "--out runs/by-torchrun",  # a page shows variants: each is a run of its own
     r"^secondsight poolings --compare": "--only average --only jcf-4 --epochs 1",
 }
-"""What is added to a command so that it ends in seconds: the last word on an option counts."""
+"""What is added to a command so that it ends in seconds."""
 
 BEFORE = {
     r"--where year": "secondsight index years.csv -o photos.index",

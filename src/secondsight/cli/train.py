@@ -106,7 +106,15 @@ def _recipe(
 
             wanted = suited(wanted, say=lambda words: console.print(words, markup=False, soft_wrap=True))
         return wanted, "-".join([_folder_name(data or ""), *([pooling] if pooling else [])])
-    return wanted, "-".join([file.stem, *(word for word in (pooling, backbone, loss) if word is not None)])
+    return wanted, "-".join([file.stem, *(_last_name(word) for word in (pooling, backbone, loss) if word is not None)])
+
+
+def _last_name(word: str) -> str:
+    """
+    >>> _last_name("jcf-32-8"), _last_name("hf:facebook/dinov2-small"), _last_name("hf:./a-directory")
+    ('jcf-32-8', 'dinov2-small', 'a-directory')
+    """
+    return Path(word.rpartition(":")[2]).name
 
 
 def _folder_name(data: str) -> str:
