@@ -26,6 +26,11 @@ MISTAKES = {
     "evaluate runs/photo ./photos": "did you mean 'runs/photos'?",
     "compare runs/photos runs/photo": "did you mean 'runs/photos'?",
     "train": "secondsight train --data ./photos",
+    "train ./photos": "secondsight train --data ./photos",
+    "export runs/photos photos.onnx": "secondsight export runs/photos -o photos.onnx",
+    "compress runs/photos --data photos": "--dim 128",
+    "search query.jpg": "name the index first",
+    "info photos.idx": "did you mean 'photos.index'?",
     "train --data photos": "give the folder that holds one subfolder per class",
 }
 

@@ -96,6 +96,8 @@ def search(
         from secondsight.explain.explanation import check_target
 
         check_target(why)
+    if path.is_file():
+        raise ConfigError(f"{path} is a file; name the index first, as in: secondsight search photos.index {path}")
     if not (queries or like or unlike):
         raise ConfigError(f"give a picture to look for: secondsight search {path} query.jpg")
     if queries and (like or unlike):

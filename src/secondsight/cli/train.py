@@ -85,6 +85,10 @@ def _recipe(
 
     given = {"data.path": data, "model.pooling": pooling, "model.backbone": backbone, "loss.name": loss}
     words = [recipe_file.word(key, value) for key, value in given.items() if value is not None]
+    if name is not None and data is None and Path(name).is_dir() and not _is_run(name):
+        raise ConfigError(
+            f"{name} is a folder, not a recipe; to learn from its pictures: secondsight train --data {name}"
+        )
     if name is None and data is None:
         raise ConfigError("give a folder of pictures, secondsight train --data ./photos, or the name of a recipe")
     file = Path(name) / "config.toml" if name is not None and _is_run(name) else shipped.find(name or DEFAULT)
@@ -102,7 +106,15 @@ def _recipe(
 
             wanted = suited(wanted, say=lambda words: console.print(words, markup=False, soft_wrap=True))
         return wanted, "-".join([_folder_name(data or ""), *([pooling] if pooling else [])])
-    return wanted, "-".join([file.stem, *(word for word in (pooling, backbone, loss) if word is not None)])
+    return wanted, "-".join([file.stem, *(_last_name(word) for word in (pooling, backbone, loss) if word is not None)])
+
+
+def _last_name(word: str) -> str:
+    """
+    >>> _last_name("jcf-32-8"), _last_name("hf:facebook/dinov2-small"), _last_name("hf:./a-directory")
+    ('jcf-32-8', 'dinov2-small', 'a-directory')
+    """
+    return Path(word.rpartition(":")[2]).name
 
 
 def _folder_name(data: str) -> str:

@@ -78,7 +78,8 @@ def _usage(error: Any) -> int:
     message = " ".join(error.format_message().split()).rstrip(".")
     value = error.__cause__.errors()[0]["input"] if hasattr(error.__cause__, "errors") else None  # pydantic's, unsaid
     given = "" if value is None else f" (given: {value!r})"
-    example = _example(error) if type(error).__name__ == "MissingParameter" else None
+    shown = type(error).__name__ == "MissingParameter" or "extra argument" in message
+    example = _example(error) if shown else None
     cure = f"as in: {example}" if example else f"see: {where} --help"
     _say(f"{message[:1].lower()}{message[1:]}{given}; {cure}")
     return error.exit_code
