@@ -25,11 +25,12 @@ from secondsight.data import ImageSet
 from secondsight.data.cache.feature_cache import FeatureCache, default_directory
 from secondsight.data.loading import transforms
 from secondsight.evaluate import retrieval
-from secondsight.fit import JCF, SETTINGS
+from secondsight.fit import JCF, SETTINGS, suited_size
 from secondsight.memory import keep_freed
 from secondsight.model import Embedder
 from secondsight.pooling.feature_samples import Mapped
 
+NETWORK = "efficientnet-lite0"
 HEAD = 1280  # channels of the network's last layer
 ENDED = {"power": 0.5, "whiten": 0.25}
 BOTH = {"backbone_options": {"both": True}}
@@ -49,6 +50,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "jcf-32-8, soft": {"pooling": "jcf-32-8", **JCF, "pooling_options": JCF["pooling_options"] | {"assign": "soft"}},
     "jcf-32": {"pooling": "jcf-32", **JCF},
     "jcf-pairs": {"pooling": "jcf-pairs", **SETTINGS["jcf-pairs"]},
+    "jcf-pairs, no saliency": {"pooling": "jcf-pairs", **SETTINGS["jcf-pairs"], "pooling_options": {}},
     "jcf-pairs-32-8": {"pooling": "jcf-pairs-32-8", **SETTINGS["jcf-pairs"]},
 }
 """Name → keywords of ``Embedder.build``."""
@@ -65,10 +67,15 @@ def sample(images: ImageSet, most: int) -> ImageSet:
     return images.subset(np.sort(chosen))
 
 
-def local_features(images: ImageSet, size: int, cache: Path) -> tuple[Tensor, Tensor]:
-    """(n, L, 1280 + 320) of the last layer and the one before, in half precision, and the labels of the images."""
-    network = backbones.build("efficientnet-lite0", freeze="blocks6", both=True).eval()
+def local_features(images: ImageSet, size: int | None, cache: Path) -> tuple[Tensor, Tensor]:
+    """(n, L, 1280 + 320) of the last layer and the one before, in half precision, and the labels of the images.
+
+    ``size``: None for what ``secondsight index`` would take for these images.
+    """
+    network = backbones.build(NETWORK, freeze="blocks6", both=True).eval()
     store = FeatureCache(cache, say=console.print)
+    size = size or suited_size(images, NETWORK)[0] or network.preprocessing.size
+    console.print(f"{images.root}: {size} pixels a side")
     key = {"network": network.prefix_name, "prefix": network.prefix_fingerprint()}
     found = store.features(images, network.frozen_part, transform=transforms.build("resize-crop", size), key=key)
     labels = torch.from_numpy(np.asarray(images.require_labels()))
@@ -94,7 +101,7 @@ def main() -> None:
         "data", nargs="*", help="[WORD=]emoji, icons:FOLDER, stamps:FOLDER, a folder of classes, NAME:PATH"
     )
     parser.add_argument("--most", type=int, default=1500, help="images of a kind")
-    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--size", type=int, help="pixels a side; default: what `secondsight index` takes")
     parser.add_argument("--counts", type=int, nargs="*", default=[2048], help="images to fit to")
     parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=list(ROWS))
     parser.add_argument("--json", type=Path, help="where to write the figures, too")

@@ -108,7 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="*", help="as benchmarks/fit.py takes them")
     parser.add_argument("--most", type=int, default=1500, help="images of a kind")
-    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--size", type=int, help="pixels a side; default: what `secondsight index` takes")
     parser.add_argument("--cache", type=Path, default=default_directory(), help="where features are kept")
     options = parser.parse_args()
     if not options.data:

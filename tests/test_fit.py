@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from index_pictures import picture
+from secondsight.cli import train
 from secondsight.cli.main import app
 from secondsight.data import ImageSet
 from secondsight.data.loading.sizes import shorter_side, usual_side
@@ -49,6 +50,17 @@ def test_a_network_of_which_nothing_was_measured_keeps_its_size(tmp_path):
 def test_the_model_keeps_the_size_that_was_chosen_or_given(tmp_path, size):
     model = fit_to(pictures(tmp_path, *[(256, 256)] * 9), weights="random", size=size)
     assert model.size == (size or LARGER[LITE])
+
+
+@pytest.mark.parametrize(("override", "size"), [([], 288), (["model.size=160"], 160)])
+def test_training_sees_large_pictures_larger_unless_told_otherwise(tmp_path, capsys, override, size):
+    for label in "abcd":
+        pictures(tmp_path / label, *[(300, 256)] * 2)
+    recipe, _ = train._recipe("photos", str(tmp_path), None, None, None, override)
+    assert recipe.model.size == size
+    assert ("288 pixels a side" in capsys.readouterr().err) == (not override)
+    with_own, _ = train._recipe("frozen-plain", str(tmp_path), None, None, None, [])
+    assert with_own.model.size is None  # it squeezes pictures, with which nothing larger was tried
 
 
 def test_index_says_which_size_it_took_and_why(tmp_path):

@@ -46,6 +46,27 @@ def test_the_second_part_is_the_second_moment_of_the_layer_before():
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("saliency", [0.0, 1.0, 2.0])
+def test_a_location_counts_by_the_norm_of_its_last_layer(saliency):
+    """Said of the sums before their roots: products of a location times |x|^s, up to one factor for all locations."""
+    pool, x = fitted(saliency=saliency, power=1.0), torch.randn(1, 7, LAST + BEFORE)
+    alone = torch.stack([pool.kept_sums(x[:, [i]])[0] for i in range(7)])
+    torch.testing.assert_close(pool.kept_sums(x)[0], alone.sum(0), rtol=1e-4, atol=1e-5)
+    norm = x[0, :, :LAST].norm(dim=1)
+    pool.saliency = 0.0
+    plain = torch.stack([pool.kept_sums(x[:, [i]])[0] for i in range(7)])
+    torch.testing.assert_close(alone, plain * (norm / LAST**0.5)[:, None] ** saliency, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("saliency", [0.0, 1.0])
+def test_parts_add_up_where_locations_count_by_their_norm(saliency):
+    pool, x = fitted(saliency=saliency), torch.randn(2, 7, LAST + BEFORE)
+    x[:, 3] = 0  # of a location where nothing is, too
+    torch.testing.assert_close(pool.local(x).sum(1), pool(x), rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
 def test_the_second_part_has_its_weight_in_length():
     pool, x = fitted(weight=0.4), torch.randn(40, 7, LAST + BEFORE)
     pool.fit(x)

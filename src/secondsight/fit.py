@@ -34,7 +34,7 @@ JCF: dict[str, Any] = {
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "jcf": JCF,
-    "jcf-pairs": {"dim": 512, "backbone_options": {"both": True}},
+    "jcf-pairs": {"dim": 512, "backbone_options": {"both": True}, "pooling_options": {"saliency": 1.0}},
 }
 """Family → how it is built here. ``docs/results.md`` says how it was chosen."""
 

@@ -100,6 +100,9 @@ def _recipe(
         from secondsight.train.sets import adapted
 
         wanted = adapted(wanted, override, say=lambda words: console.print(words, markup=False, soft_wrap=True))
+        wanted, why = _sized(wanted, override)
+        if why:
+            console.print(f"{why}; --set model.size=224 takes 0.6 times the time", markup=False, soft_wrap=True)
     if name is None:
         if pooling is None and not any(word.startswith("model.") for word in override):
             from secondsight.train.candidates import suited
@@ -115,6 +118,20 @@ def _last_name(word: str) -> str:
     ('jcf-32-8', 'dinov2-small', 'a-directory')
     """
     return Path(word.rpartition(":")[2]).name
+
+
+def _sized(recipe: Recipe, override: list[str]) -> tuple[Recipe, str]:
+    """The recipe at the size that suits the pictures, and why, unless it or the user has set one."""
+    from secondsight import data
+    from secondsight.fit import suited_size
+
+    settled = recipe.model.size is not None or any(word.startswith("model.size") for word in override)
+    if settled or recipe.data.transform != "resize-crop":  # larger was tried with that one only
+        return recipe, ""
+    size, why = suited_size(data.open(recipe.data.path, missing=recipe.data.missing), recipe.model.backbone)
+    if size is None:
+        return recipe, ""
+    return recipe.model_copy(update={"model": recipe.model.model_copy(update={"size": size})}), why
 
 
 def _folder_name(data: str) -> str:

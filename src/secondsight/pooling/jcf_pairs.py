@@ -3,10 +3,11 @@
 The last layer says what a picture shows, the one before how its parts look; what differs between two cars or two
 stamps is more in the second. With x the channels of the last layer at a location and y those before it,
 
-    z = Wᵀ [ z₁ ; c z₂ ],   z₁ = r(Σ jcf(Pᵀx)),   z₂ = r(Σ (Qᵀy)(Qᵀy)ᵀ, cut to some of its entries)
+    z = Wᵀ [ z₁ ; c z₂ ],   z₁ = r(Σ |x|ˢ jcf(Pᵀx)),   z₂ = r(Σ |x|ˢ (Qᵀy)(Qᵀy)ᵀ, cut to some of its entries)
 
-with P and Q principal axes, r the signed power of ``Ending`` and W its matrix, over both. Everything is a sum over
-locations, so explanations stay exact.
+with P and Q principal axes, r the signed power of ``Ending`` and W its matrix, over both. |x|ˢ lets a location count by
+what the last layer finds there: the background is loud before it. Everything is a sum over locations, so explanations
+stay exact.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class JCFPairs(Pooling):
         axes: Principal axes of the layer before whose products are taken, at most.
         width: Numbers of z₁.
         pairs: Entries of the second moment that stay in z₂, at most: those that differ most from image to image.
+        saliency: s; 0 lets the products alone decide.
         weight: Length of c z₂ beside z₁, from ``fit``.
         power, whiten: See ``Ending``.
     """
@@ -67,6 +69,7 @@ class JCFPairs(Pooling):
         axes: int = 128,
         width: int = 640,
         pairs: int = 1024,
+        saliency: float = 0.0,
         weight: float = 0.4,
         power: float = 0.5,
         whiten: float = 0.25,
@@ -78,7 +81,7 @@ class JCFPairs(Pooling):
         self.split = in_dim - before
         reduce, axes = min(reduce, self.split), min(axes, before)
         pairs = min(pairs, axes * (axes + 1) // 2)
-        self.weight = weight
+        self.saliency, self.weight = saliency, weight
         self.last = nn.Parameter(torch.empty(self.split, reduce))
         self.before = nn.Parameter(torch.empty(before, axes))
         nn.init.orthogonal_(self.last)
@@ -123,13 +126,14 @@ class JCFPairs(Pooling):
         return self.first.assignments(self._layers(x)[0])
 
     def _layers(self, x: Locals) -> tuple[Float[Tensor, "b l p"], Float[Tensor, "b l q"]]:
-        return x[..., : self.split] @ self.last, x[..., self.split :] @ self.before
+        last, before = self._channels(x)
+        return last @ self.last, before @ self.before
 
     @torch.no_grad()
     def fit(self, features: Features, *, grid: Grid | None = None, seed: int = 0) -> None:
         """P and Q, each part on its own, c, then W from the images' sums."""
         for layer, weight in enumerate((self.last, self.before)):
-            own = Mapped(features, lambda x, layer=layer: (x[..., : self.split], x[..., self.split :])[layer].float())
+            own = Mapped(features, lambda x, layer=layer: self._channels(x.float())[layer])
             found = main_directions(own, weight.shape[1]).to(weight)
             weight[:, : found.shape[1]].copy_(found)
             norm = (sample(own, 20_000, seed=seed).to(weight) @ weight).norm(dim=1).mean()
@@ -145,6 +149,14 @@ class JCFPairs(Pooling):
         self.balance.copy_(self.weight * lengths[0] / lengths[1].clamp_min(1e-12))
         sums[:, width:] *= self.balance
         self.ending.fit(sums)
+
+    def _channels(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x and y; each times |x|^(s/2), for their products are what counts."""
+        last, before = x[..., : self.split], x[..., self.split :]
+        if not self.saliency:
+            return last, before
+        counts = last.square().mean(-1, keepdim=True).clamp_min(1e-12) ** (self.saliency / 4)
+        return last * counts, before * counts
 
     def flops(self, locations: int) -> int:
         reductions = 2 * locations * (self.last.numel() + self.before.numel())
