@@ -194,7 +194,7 @@ def test_the_loader_gives_activations_with_the_same_samplers(images, tmp_path, w
     features = run(images, tmp_path / "cache")
     sampler = ClassBalanced(images.labels, 3, 2, seed=1)
     loader = BatchLoader(features, batches=sampler, workers=workers)
-    loader.set_epoch(2)
+    loader.batches.turn_to(2)
     count = 0
     for batch, indices in zip(loader, list(sampler), strict=True):
         np.testing.assert_array_equal(batch.indices, indices)

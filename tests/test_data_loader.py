@@ -91,11 +91,11 @@ def same(a: Batch, b: Batch) -> bool:
 def test_batches_hold_what_decoding_and_transforming_by_hand_gives(images, workers):
     transform = RandomResizedCrop(SIZE)
     loader = loader_of(images, transform, batches=ClassBalanced(images.labels, 3, 3, seed=2), workers=workers, seed=7)
-    loader.set_epoch(3)
+    loader.batches.turn_to(3)
     batches = list(loader)
     assert {len(b) for b in batches} == {9}
     order = ClassBalanced(images.labels, 3, 3, seed=2)
-    order.set_epoch(3)
+    order.turn_to(3)
     for batch, expected in zip(batches, order, strict=True):
         np.testing.assert_array_equal(batch.indices, expected)
         np.testing.assert_array_equal(batch.labels, images.labels[expected])
@@ -130,7 +130,7 @@ def test_epochs_differ_and_can_be_had_again(images):
     loader = loader_of(images, RandomResizedCrop(SIZE), batches=Sequential(40, 40), workers=2)
     epochs = []
     for epoch in (0, 1, 0):
-        loader.set_epoch(epoch)
+        loader.batches.turn_to(epoch)
         epochs.append(next(iter(loader)).images)
     assert not torch.equal(epochs[0], epochs[1])
     assert torch.equal(epochs[0], epochs[2])
@@ -385,18 +385,17 @@ def test_ctrl_c_ends_the_program_at_once(images):
 
 @pytest.mark.parametrize("workers", [0, 3])
 def test_prefetched_batches_do_not_count_as_done(images, workers):
-    def make() -> Loader:
+    def make() -> BatchLoader:
         sampler = ClassBalanced(images.labels, 4, 2, seed=5)
         return loader_of(images, RandomResizedCrop(SIZE), batches=sampler, workers=workers, prefetch=3)
 
     loader = make()
-    loader.set_epoch(1)
+    loader.batches.turn_to(1)
     everything = list(loader)
     running = iter(loader)
     done = [next(running), next(running)]
     resumed = make()
-    resumed.load_state_dict(loader.state_dict())
-    resumed.set_epoch(1)
+    resumed.batches.turn_to(1, loader.batches.position)
     result = done + list(resumed)
     assert len(result) == len(everything)
     assert all(same(a, b) for a, b in zip(result, everything, strict=True))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -230,9 +229,6 @@ class _Listed(BatchSampler):
 
     def plan(self, epoch: int) -> list[np.ndarray]:
         return self.batches
-
-    def identity(self) -> dict[str, Any]:
-        return {"kind": "Listed", "batches": len(self.batches)}
 
 
 class _BlockBatches(_Listed):

@@ -112,10 +112,9 @@ class Loop:
     def turn_to(self, epoch: int, position: int) -> None:
         """Put the sampler where the step says."""
         sampler = self.parts.sampler
-        state = {"epoch": epoch, "position": position, "identity": sampler.identity()}
         if isinstance(sampler, Neighbours):
-            state["neighbours"] = self.parts.loss.neighbours.cpu().numpy()  # pyright: ignore[reportCallIssue]
-        sampler.load_state_dict(state)
+            sampler.set_neighbours(self.parts.loss.neighbours.cpu().numpy())  # pyright: ignore[reportCallIssue]
+        sampler.turn_to(epoch, position)
 
     def _teach_loss(self) -> None:
         """Some losses look at the whole training set before each epoch."""

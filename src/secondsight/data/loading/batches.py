@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -115,17 +115,6 @@ class BatchLoader:
 
     def __len__(self) -> int:
         return len(self.batches)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Order and random transforms are those of this epoch; of the one we are in, a restored position is kept."""
-        self.batches.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The sampler's state: batches that were prefetched but not handed out do not count."""
-        return self.batches.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.batches.load_state_dict(state)
 
     def _memory(self, count: int) -> Tensor:
         """Rows to write into. Ordinary ones also under ``torch.inference_mode``, which the threads that write know

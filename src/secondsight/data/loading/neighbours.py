@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from secondsight.data.loading import batch_plan as planning
-from secondsight.data.loading.samplers import BatchSampler, at_least_one, classes_of, digest_of
+from secondsight.data.loading.samplers import BatchSampler, at_least_one, classes_of
 from secondsight.errors import ConfigError, RunError
 
 
@@ -18,7 +15,7 @@ class Neighbours(BatchSampler):
     ``neighbours[c]`` lists the classes nearest to class c, nearest first; c itself is skipped. It may be replaced by
     ``set_neighbours`` before an epoch begins, as hierarchical triplet loss does when it rebuilds its tree (Ge 2018,
     anchor-neighbour sampling). Every class is anchor before any is anchor again; an epoch has as many batches as
-    ``ClassBalanced``, but classes that are near many others come more often. The table is part of the saved state.
+    ``ClassBalanced``, but classes that are near many others come more often.
     """
 
     def __init__(
@@ -64,15 +61,3 @@ class Neighbours(BatchSampler):
         return planning.around_anchors(
             self.classes, self.neighbours, self.anchors, self.group, self.images_per_class, self.seed, epoch
         )
-
-    def identity(self) -> dict[str, Any]:
-        shape = {"anchors": self.anchors, "group": self.group, "images_per_class": self.images_per_class}
-        return {"kind": "Neighbours", **shape, "seed": self.seed, "labels": digest_of(self.classes)}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "neighbours": self.neighbours.tolist()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.position = 0
-        self.set_neighbours(np.asarray(state["neighbours"]))
-        super().load_state_dict(state)

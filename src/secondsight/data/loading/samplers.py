@@ -10,14 +10,13 @@ batches are the same whatever the number of processes; process r of W gets the r
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
 from secondsight.data.loading import batch_plan as planning
-from secondsight.errors import ConfigError, DataError, RunError
+from secondsight.errors import ConfigError, DataError
 
 Plan: TypeAlias = "Sequence[np.ndarray] | np.ndarray"
 """Global batches, each an array of image numbers of any shape."""
@@ -43,10 +42,6 @@ class BatchSampler:
         """The global batches of an epoch."""
         raise NotImplementedError
 
-    def identity(self) -> dict[str, Any]:
-        """What must be equal for a saved position to mean the same batch. The number of processes need not be."""
-        raise NotImplementedError
-
     def __len__(self) -> int:
         """Batches in an epoch, those already handed out included."""
         return len(self._batches())
@@ -56,37 +51,22 @@ class BatchSampler:
         return np.array_split(np.asarray(self._batches()[batch]).reshape(-1), self.world_size)[self.rank]
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        """The batches of the epoch; once after ``load_state_dict``, only those that the saved run had not had."""
+        """The batches of the epoch; after ``turn_to`` from its position on."""
         for batch in range(self.begin(), len(self)):
             self.position = batch + 1  # before the batch is used: a state that is saved meanwhile goes on after it
             yield self[batch]
 
     def begin(self) -> int:
-        """Where to start: 0, or once after ``load_state_dict`` the restored position."""
+        """Where to start: 0, or once after ``turn_to`` its position."""
         start, self._resume = self._resume, 0
         self.position = start
         return start
 
-    def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of another epoch; of the epoch we are in already, a restored position is kept."""
+    def turn_to(self, epoch: int, position: int = 0) -> None:
+        """Go to a batch of an epoch, where the next walk begins: the same settings make the same batches again."""
         if epoch < 0:
             raise ConfigError(f"{type(self).__name__}: epoch must be 0 or more, got {epoch}")
-        if epoch != self.epoch:
-            self.epoch, self.position, self._resume = epoch, 0, 0
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "position": self.position, "identity": self.identity()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        saved, own = state["identity"], self.identity()
-        if changed := sorted(k for k in {*saved, *own} if saved.get(k) != own.get(k)):
-            what = ", ".join(f"{k} was {saved.get(k)}, is {own.get(k)}" for k in changed)
-            raise RunError(
-                f"{type(self).__name__}: the saved position belongs to other batches ({what}); use the same data "
-                "and settings to continue, or start a new run"
-            )
-        self.epoch = int(state["epoch"])
-        self.position = self._resume = int(state["position"])
+        self.epoch, self.position, self._resume = epoch, position, position
 
     def _batches(self) -> Plan:
         if self._planned is None or self._planned[0] != self.epoch:
@@ -103,9 +83,6 @@ class Sequential(BatchSampler):
 
     def plan(self, epoch: int) -> list[np.ndarray]:
         return planning.in_order(self.n, self.batch_size)
-
-    def identity(self) -> dict[str, Any]:
-        return {"kind": "Sequential", "n": self.n, "batch_size": self.batch_size}
 
 
 class ClassBalanced(BatchSampler):
@@ -142,10 +119,6 @@ class ClassBalanced(BatchSampler):
     def plan(self, epoch: int) -> np.ndarray:
         return planning.balanced(self.classes, self.classes_per_batch, self.images_per_class, self.seed, epoch)
 
-    def identity(self) -> dict[str, Any]:
-        shape = {"classes_per_batch": self.classes_per_batch, "images_per_class": self.images_per_class}
-        return {"kind": "ClassBalanced", **shape, "seed": self.seed, "labels": digest_of(self.classes)}
-
 
 def at_least_one(name: str, value: int) -> int:
     if value < 1:
@@ -170,8 +143,3 @@ def classes_of(labels: np.ndarray, per_batch: int, min_images: int, world_size: 
             f"use {max(1, per_batch // world_size) * world_size}"
         )
     return classes
-
-
-def digest_of(classes: planning.ClassMembers) -> str:
-    content = np.concatenate([classes.counts, classes.images]).astype("<i8").tobytes()
-    return hashlib.blake2b(content, digest_size=8).hexdigest()
