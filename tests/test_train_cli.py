@@ -107,6 +107,16 @@ def test_a_folder_is_enough(recipe, name, digits, tmp_path, monkeypatch):
     assert secondsight.load(tmp_path / "runs" / name / "best").dim == 16
 
 
+@pytest.mark.parametrize(
+    ("backbone", "stage"),
+    [("efficientnet-lite2", "blocks5"), ("vgg16", "conv4"), ("resnet50", "layer3"), ("hf:x", "all")],
+)
+def test_another_backbone_learns_from_a_stage_that_it_has(backbone, stage):
+    from secondsight.cli.train import _recipe
+
+    assert _recipe("photos", None, None, backbone, None, [])[0].model.freeze == stage
+
+
 def test_another_pooling_learns_as_a_whole_where_the_recipes_own_has_ends():
     from secondsight.cli.train import _recipe
 

@@ -32,10 +32,28 @@ def gflops(backbone: Backbone, size: int | None = None) -> float:
     return sum(operations) / 1e9
 
 
-def _row(name: str) -> dict[str, Any]:
+def freeze_like(name: str, stage: str | None) -> str | None:
+    """Where to freeze ``name`` when a recipe freezes another network at ``stage``.
+
+    There as well if it has such a stage, else so that its last stage learns; an adapter, which may be impossible to cut
+    elsewhere, as a whole.
+
+    >>> freeze_like("efficientnet-lite2", "blocks5"), freeze_like("vgg16", "blocks5"), freeze_like("vgg16", "all")
+    ('blocks5', 'conv4', 'all')
+    """
+    if stage is None or ":" in name:
+        return stage and "all"
+    stages = _without_weights(name).stages
+    return stage if stage in {*stages, "all"} else stages[-2]
+
+
+def _without_weights(name: str) -> Backbone:
     with torch.device("meta"):  # no time spent on random numbers that nobody looks at
-        backbone = build(name, weights=None)
-    backbone = backbone.to_empty(device="cpu")
+        return build(name, weights=None)
+
+
+def _row(name: str) -> dict[str, Any]:
+    backbone = _without_weights(name).to_empty(device="cpu")
     size = backbone.preprocessing.size
     return {
         "name": name,

@@ -92,7 +92,7 @@ def _recipe(
     if name is None and data is None:
         raise ConfigError("give a folder of pictures, secondsight train --data ./photos, or the name of a recipe")
     file = Path(name) / "config.toml" if name is not None and _is_run(name) else shipped.find(name or DEFAULT)
-    wanted = recipe_file.read(file, [*words, *_options_to_drop(recipe_file.read(file), pooling, loss), *override])
+    wanted = recipe_file.read(file, [*words, *_fitting(recipe_file.read(file), pooling, backbone, loss), *override])
     if name is not None and _is_run(name):
         return wanted, file.parent.name
     console = terminal.console(stderr=True, highlight=False)
@@ -143,18 +143,22 @@ def _folder_name(data: str) -> str:
     return path.stem or "photos"
 
 
-def _options_to_drop(recipe: Recipe, pooling: str | None, loss: str | None) -> list[str]:
-    """Options are those of the recipe's own pooling and loss; another one has others."""
+def _fitting(recipe: Recipe, pooling: str | None, backbone: str | None, loss: str | None) -> list[str]:
+    """What changes with them: the recipe has options for its own pooling and loss, and a stage of its own backbone."""
     from secondsight.pooling import family
 
-    dropped = []
+    changed = []
     if pooling is not None and family(pooling) != family(recipe.model.pooling):
-        dropped.append("model.pooling_options={}")
+        changed.append("model.pooling_options={}")
         if recipe.optimizer.end_lr is not None:  # nor has it the same output matrix and gains
-            dropped += ["optimizer.end_lr=none", *["optimizer.head_lr=none"] * (recipe.optimizer.head_lr == 0)]
+            changed += ["optimizer.end_lr=none", *["optimizer.head_lr=none"] * (recipe.optimizer.head_lr == 0)]
+    if backbone is not None and backbone != recipe.model.backbone and recipe.model.freeze is not None:
+        from secondsight.backbones.listing import freeze_like
+
+        changed.append(f"model.freeze={freeze_like(backbone, recipe.model.freeze)}")
     if loss is not None and loss != recipe.loss.name:
-        dropped.append("loss.options={}")
-    return dropped
+        changed.append("loss.options={}")
+    return changed
 
 
 def _is_run(name: str | None) -> bool:
