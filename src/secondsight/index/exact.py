@@ -22,11 +22,12 @@ ROWS = 2048
 """Vectors compared at once in a matrix product: as float32 they fit into a processor's cache."""
 
 FEW = 8
-"""Queries up to which reading vectors one by one beats a matrix product."""
+"""Queries up to which reading float16 as it is beats a matrix product."""
 
 WIDE = 1 / 8
 """Share of the machine's memory that float32 may take: turning float16 into it takes as long as the products."""
 
+_SCORES = 1 << 17  # that are looked at together
 _RESCORED = 1 << 16  # numbers that are fetched at once: as float64 they stay in a processor's cache
 
 
@@ -99,7 +100,8 @@ class Exact:
         best = Best.empty(len(queries), k if self.blocks else 0)
         few = len(queries) <= FEW
         for segment, mask in self._living if allowed is None else self._chosen(allowed):
-            (self._read if few else self._multiply)(best, queries, segment, mask)
+            narrow = self.blocks[segment.id].sa_code_size() < 4 * self.snapshot.dim
+            (self._read if few and narrow else self._multiply)(best, queries, segment, mask)
         return best
 
     @cached_property
@@ -132,10 +134,14 @@ class Exact:
 
     def _multiply(self, best: Best, queries: np.ndarray, segment: Segment, mask: np.ndarray | None) -> None:
         stored = _numbers(self.blocks[segment.id])
-        rows = np.arange(segment.rows) if mask is None else np.flatnonzero(mask)
-        for part in _parts(rows):
-            whole = part[-1] - part[0] + 1 == len(part)
-            best.see(products(queries, stored[part[0] : part[-1] + 1] if whole else stored[part]), segment.ids[part])
+        if mask is None:  # what need not be widened need not fit into a cache, only its scores
+            step = ROWS if stored.dtype != np.float32 else max(ROWS, _SCORES // len(queries))
+            chosen = [slice(start, start + step) for start in range(0, segment.rows, step)]
+        else:
+            parts = _parts(np.flatnonzero(mask))
+            chosen = [slice(p[0], p[-1] + 1) if p[-1] - p[0] < len(p) else p for p in parts]
+        for part in chosen:
+            best.see(products(queries, stored[part]), segment.ids[part])
 
 
 def search_arrays(index: faiss.Index, queries: np.ndarray, k: int, parameters) -> tuple[np.ndarray, np.ndarray]:
