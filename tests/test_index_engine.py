@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 
+import faiss
 import numpy as np
 import pytest
 
 from index_pictures import unit
 from secondsight import index
 from secondsight.errors import ConfigError, UnknownName
-from secondsight.index import answer, structures
+from secondsight.index import answer, approximate, structures
 from secondsight.index import engine as engines
 from secondsight.index.approximate import FILES
 from secondsight.index.milvus import Milvus, parse
@@ -227,6 +228,19 @@ def test_little_memory_is_kept_to_in_a_small_collection_too(tmp_path):
     assert engine["structure"] != "exact"
     assert engine["bytes a vector"] <= 50
     assert "500 × 32 numbers take 32 kB" in engine["reason"]
+
+
+def test_half_precision_finds_the_same_cells():
+    rng = np.random.default_rng(0)
+    vectors, queries = (unit(rng.standard_normal((n, 64))) for n in (5000, 100))
+    made = faiss.index_factory(64, "IVF64,SQ8", faiss.METRIC_INNER_PRODUCT)
+    made.train(vectors)
+    made.add(vectors)
+    cells = faiss.extract_index_ivf(made)
+    before = cells.quantizer.search(queries, 4)[1], made.search(queries, 10)[1]
+    approximate._halve(made)
+    assert (cells.quantizer.search(queries, 4)[1] == before[0]).mean() > 0.99
+    assert (made.search(queries, 10)[1] == before[1]).mean() > 0.99
 
 
 def test_the_choice_follows_from_size_and_memory_and_says_why():

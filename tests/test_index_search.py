@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 
+import faiss
 import numpy as np
 import pytest
 from PIL import Image
@@ -14,6 +15,7 @@ from PIL import Image
 from index_pictures import DIM, folder, picture, small_model, unit
 from secondsight import index
 from secondsight.errors import ConfigError, DataError, UnknownName
+from secondsight.index import answer, exact
 from secondsight.index.filters import All, Not, parsed
 from secondsight.index.segments import widened
 
@@ -243,6 +245,27 @@ def test_stored_numbers_are_widened_to_the_last_bit(monkeypatch):
     assert (widened(every.copy()).view(np.uint32) == expected).all()
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert (widened(every.copy()).view(np.uint32) == expected).all()
+
+
+@pytest.mark.parametrize("share", [1 / 8, 0], ids=["float32 in memory", "float16"])
+@pytest.mark.parametrize("where", [None, {"id": (100, 2700)}], ids=["all", "filtered"])
+def test_what_is_kept_in_memory_changes_no_answer(tmp_path, monkeypatch, share, where):
+    monkeypatch.setattr(exact, "WIDE", share)
+    made = index.create(tmp_path / "w.index", dim=DIM)
+    vectors = unit(np.random.default_rng(0).standard_normal((3000, DIM)))
+    made.add_vectors(vectors[:2500])
+    made.add_vectors(vectors[2500:])
+    made.remove([7, 2600])
+    queries = unit(np.random.default_rng(1).standard_normal((20, DIM)))
+    keep = np.ones(3000, bool) if where is None else (np.arange(3000) >= 100) & (np.arange(3000) <= 2700)
+    keep[[7, 2600]] = False
+    expected, _ = brute(queries, vectors.astype(np.float16), keep, 10)
+    monkeypatch.setattr(answer, "SCANNED", 0)
+    assert np.array_equal(made.search(queries, 10, where=where).ids, expected)
+    assert np.array_equal(np.concatenate([made.search(q, 10, where=where).ids for q in queries]), expected)
+    (kind,) = {type(block) for block in made.searcher._last.exact.blocks.values()}
+    assert kind is (faiss.IndexFlatIP if share else faiss.IndexScalarQuantizer)
+    assert made.info()["engine"]["bytes a vector"] == DIM * (4 if share else 2)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

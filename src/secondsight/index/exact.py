@@ -1,8 +1,8 @@
 """Exact search: every vector is compared.
 
-A score is the dot product of the query, of unit length, and the vector as it is stored. For a few queries the float16
-numbers are read as they are (half the memory traffic, which is what limits a single product); many queries share the
-work of turning blocks into float32 for one matrix product each.
+A score is the dot product of the query, of unit length, and the vector as it is stored. In memory the numbers are
+float32, which products take as they are, up to ``WIDE`` of the machine's memory; beyond that they stay float16, which a
+few queries read as it is, and of which many share the work of turning blocks into float32.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from functools import cached_property
 import faiss
 import numpy as np
 
-from secondsight.index.segments import Segment, products
+from secondsight.index.segments import Segment, products, widened
 from secondsight.index.snapshot import Snapshot
+from secondsight.index.structures import physical_memory
 
 ROWS = 2048
 """Vectors compared at once in a matrix product: as float32 they fit into a processor's cache."""
@@ -23,6 +24,10 @@ ROWS = 2048
 FEW = 8
 """Queries up to which reading float16 as it is beats a matrix product."""
 
+WIDE = 1 / 8
+"""Share of the machine's memory that float32 may take: turning float16 into it takes as long as the products."""
+
+_SCORES = 1 << 17  # that are looked at together
 _RESCORED = 1 << 16  # numbers that are fetched at once: as float64 they stay in a processor's cache
 
 
@@ -78,7 +83,7 @@ class Best:
 
 @dataclass(frozen=True, eq=False)
 class Exact:
-    """The vectors of a snapshot (or of its ids from ``first`` on) in memory, as they are stored."""
+    """The vectors of a snapshot (or of its ids from ``first`` on) in memory."""
 
     snapshot: Snapshot
     first: int = 0
@@ -86,15 +91,17 @@ class Exact:
 
     def refreshed(self, snapshot: Snapshot, first: int = 0) -> Exact:
         """The same for a newer snapshot; only segments that are new are read."""
-        blocks = {s.id: self.blocks.get(s.id) or _block(s) for s in snapshot.segments if s.ids[-1] >= first}
-        return Exact(snapshot, first, blocks)
+        wanted = [s for s in snapshot.segments if s.ids[-1] >= first]
+        wide = bytes_a_number(sum(s.rows for s in wanted) * snapshot.dim) == 4
+        return Exact(snapshot, first, {s.id: self.blocks.get(s.id) or _block(s, wide) for s in wanted})
 
     def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Best:
         """The k best living items for each row of ``queries`` (q, dim); ``allowed``: only at these positions, (m,)."""
         best = Best.empty(len(queries), k if self.blocks else 0)
         few = len(queries) <= FEW
         for segment, mask in self._living if allowed is None else self._chosen(allowed):
-            (self._read if few else self._multiply)(best, queries, segment, mask)
+            narrow = self.blocks[segment.id].sa_code_size() < 4 * self.snapshot.dim
+            (self._read if few and narrow else self._multiply)(best, queries, segment, mask)
         return best
 
     @cached_property
@@ -126,11 +133,15 @@ class Exact:
         best.merge(np.where(there, scores, -np.inf), np.where(there, segment.ids[rows], -1))
 
     def _multiply(self, best: Best, queries: np.ndarray, segment: Segment, mask: np.ndarray | None) -> None:
-        stored = _numbers(self.blocks[segment.id], segment.vectors.dtype)
-        rows = np.arange(segment.rows) if mask is None else np.flatnonzero(mask)
-        for part in _parts(rows):
-            whole = part[-1] - part[0] + 1 == len(part)
-            best.see(products(queries, stored[part[0] : part[-1] + 1] if whole else stored[part]), segment.ids[part])
+        stored = _numbers(self.blocks[segment.id])
+        if mask is None:  # what need not be widened need not fit into a cache, only its scores
+            step = ROWS if stored.dtype != np.float32 else max(ROWS, _SCORES // len(queries))
+            chosen = [slice(start, start + step) for start in range(0, segment.rows, step)]
+        else:
+            parts = _parts(np.flatnonzero(mask))
+            chosen = [slice(p[0], p[-1] + 1) if p[-1] - p[0] < len(p) else p for p in parts]
+        for part in chosen:
+            best.see(products(queries, stored[part]), segment.ids[part])
 
 
 def search_arrays(index: faiss.Index, queries: np.ndarray, k: int, parameters) -> tuple[np.ndarray, np.ndarray]:
@@ -148,11 +159,19 @@ def bitmap(mask: np.ndarray) -> faiss.IDSelectorBitmap:
     return faiss.IDSelectorBitmap(np.packbits(mask, bitorder="little"))  # pyright: ignore[reportCallIssue]
 
 
-def _block(segment: Segment) -> faiss.Index:
+def bytes_a_number(count: int) -> int:
+    """In memory, for so many numbers."""
+    return 4 if 4 * count <= WIDE * physical_memory() else 2
+
+
+def _block(segment: Segment, wide: bool) -> faiss.Index:
     vectors = segment.vectors
-    if vectors.dtype == np.float32:
+    if wide or vectors.dtype == np.float32:
         block = faiss.IndexFlatIP(vectors.shape[1])
-        block.add(np.ascontiguousarray(vectors))
+        block.codes.resize(4 * vectors.size)  # at once: growing would take twice the memory for a while
+        block.ntotal = len(vectors)
+        for start in range(0, len(vectors), ROWS):
+            _numbers(block)[start : start + ROWS] = widened(np.array(vectors[start : start + ROWS]))
         return block
     kind = faiss.ScalarQuantizer.QT_fp16
     block = faiss.IndexScalarQuantizer(vectors.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
@@ -161,10 +180,11 @@ def _block(segment: Segment) -> faiss.Index:
     return block
 
 
-def _numbers(block: faiss.Index, dtype: np.dtype) -> np.ndarray:
+def _numbers(block: faiss.Index) -> np.ndarray:
     """The vectors of a block where they are in memory: the file's own pages may have been given back to the system."""
-    codes = faiss.rev_swig_ptr(block.codes.data(), block.ntotal * block.code_size)  # pyright: ignore[reportAttributeAccessIssue]
-    return codes.view(dtype).reshape(block.ntotal, -1)
+    size = block.sa_code_size()
+    codes = faiss.rev_swig_ptr(block.codes.data(), block.ntotal * size)  # pyright: ignore[reportAttributeAccessIssue]
+    return codes.view(np.float32 if size == 4 * block.d else np.float16).reshape(block.ntotal, -1)
 
 
 def scan(queries: np.ndarray, k: int, snapshot: Snapshot, positions: np.ndarray) -> Best:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from secondsight.index import growth
 from secondsight.index.catalogue import fact, restored
+from secondsight.index.exact import bytes_a_number
 from secondsight.index.runtime import made_by
 from secondsight.index.snapshot import Snapshot
 
@@ -68,7 +69,9 @@ def _scores(meaning: dict[str, Any]) -> dict[str, Any]:
 def engine_facts(facts: dict[str, Any], snapshot: Snapshot) -> dict[str, Any]:
     """What answers searches, and how good it is."""
     if "folder" not in facts and "address" not in facts:
-        return {"structure": "exact", "recall": 1.0, "bytes a vector": snapshot.dim * 2}
+        stored = max((segment.vectors.itemsize for segment in snapshot.segments), default=2)
+        width = max(stored, bytes_a_number(int(snapshot.offsets[-1]) * snapshot.dim))
+        return {"structure": "exact", "recall": 1.0, "bytes a vector": snapshot.dim * width}
     later = int((snapshot.ids > facts["last"]).sum())
     shown = {key: facts[key] for key in ("structure", "factory", "reason", "recall", "bytes a vector", "effort")}
     if facts.get("recall@1 on labels"):
