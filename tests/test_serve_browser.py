@@ -167,9 +167,9 @@ def test_searching_on_leaves_a_trail_back(browser, address):
 
 def test_filters_empty_answers_and_errors_are_said(browser, address):
     with opened(browser, address) as page:
-        page.fill("#label", "heron")
-        page.keyboard.press("Enter")
+        page.locator("#facets button", has_text="heron").click()
         expect(page.locator(".pane:first-child .card")).to_have_count(5, timeout=PATIENT)
+        expect(page.locator("#facets")).to_be_hidden()
         page.select_option("#column", "year")
         page.select_option("#sign", ">=")
         page.fill("#value", "2020")
@@ -184,6 +184,8 @@ def test_filters_empty_answers_and_errors_are_said(browser, address):
         page.set_input_files("#file", {"name": "x.png", "mimeType": "image/png", "buffer": b"no picture"})
         expect(page.locator("#notice")).to_contain_text("cannot be decoded", timeout=PATIENT)
         expect(page.locator("#notice")).to_contain_text("Send a JPEG")
+        page.click("[data-view=api]")
+        expect(page.locator("#notice")).to_be_hidden()  # it was said of the search
 
 
 def test_map_codewords_and_duplicates(browser, address):
@@ -194,6 +196,7 @@ def test_map_codewords_and_duplicates(browser, address):
             expect(page.locator(f"#{view}-said")).to_have_text(re.compile(r"\d.*[^…]$"), timeout=4 * PATIENT)
             accessible(page)
         expect(page.locator(".codeword")).to_have_count(4)
+        expect(page.locator(".group .name").first).to_contain_text(re.compile(r"\d+ × \d+ · .*png"))
         before = page.locator(".group").count()
         page.locator(".dismiss").first.click()
         expect(page.locator(".group")).to_have_count(before - 1)

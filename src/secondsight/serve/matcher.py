@@ -22,6 +22,7 @@ from secondsight.index import Index
 from secondsight.index.hits import Hits
 
 MOST = 32  # questions that are answered together
+MUCH = 10_000_000  # numbers that one core does not compare in a few milliseconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +83,9 @@ class Matcher:
             k = min(k, max(1, len(self.index)))
             answers: list[dict[str, Any] | Exception] = [self.missing(q.id or 0) for q in questions]
             if known.any():
-                # faiss's threads spin after every search, on cores that the next answer needs; few cells need one.
-                faiss.omp_set_num_threads(1 if self.index.searcher.approximate else os.cpu_count() or 1)
+                # faiss's threads spin after every search, on cores that the next answer needs: they must be worth it.
+                little = self.index.searcher.approximate or len(self.index) * self.index.dim < MUCH
+                faiss.omp_set_num_threads(1 if little else os.cpu_count() or 1)
                 out = [q.out for q, here in zip(questions, known, strict=True) if here]
                 rows = self.answers(self.index.searcher.search(vectors[known], k, leave_out=out, named=False))
                 for place, row in zip(np.flatnonzero(known), rows, strict=True):

@@ -55,7 +55,10 @@ def install(app: FastAPI, limits: Limits) -> None:
     async def ours(_: Request, error: Exception) -> JSONResponse:
         status, cure = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
         headers = {"retry-after": str(limits.retry)} if status == 503 else None
-        return trouble(status, *split(str(error), cure), headers)
+        said = str(error)
+        if isinstance(error, DecodeError):  # of a picture that has no path
+            said = said.replace(f"{error.source}: ", f"{error.source} ", 1)
+        return trouble(status, *split(said, cure), headers)
 
     @app.exception_handler(RequestValidationError)
     @app.exception_handler(ValidationError)

@@ -11,13 +11,18 @@ async function answered(response) {
   return body;
 }
 
+// Whoever waits sees it: a line below the head moves while something is asked for.
+let waiting = 0;
+const wait = (more) => { waiting += more; document.body.classList.toggle("waiting", waiting > 0); };
+
 async function sent(address, options) {
+  wait(1);
   try {
     return await answered(await fetch(address, options));
   } catch (error) {
     if (error instanceof Trouble || error.name === "AbortError") throw error;
     throw new Trouble(0, "the server does not answer", "is it still running?");
-  }
+  } finally { wait(-1); }
 }
 
 export const get = (address, signal) => sent(address, { signal });
@@ -39,9 +44,12 @@ export const uploaded = (name, number = 0) => `/api/query/${encodeURIComponent(n
 
 // What takes a while, once: asked again until it is there.
 export async function computed(address) {
-  for (;;) {
-    const answer = await get(address);
-    if (!answer.computing) return answer;
-    await new Promise((resolve) => setTimeout(resolve, 1000));
-  }
+  wait(1);
+  try {
+    for (;;) {
+      const answer = await get(address);
+      if (!answer.computing) return answer;
+      await new Promise((resolve) => setTimeout(resolve, 1000));
+    }
+  } finally { wait(-1); }
 }

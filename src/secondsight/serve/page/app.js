@@ -40,6 +40,7 @@ async function run({ focus = false } = {}) {
   trail.crumbs(); trail.examples();
   asking?.abort();
   const mine = (asking = new AbortController());
+  find("#facets").hidden = Boolean(search) || !collections[0].labels.length || Boolean(filters.where());
   if (!search) { query.clear(); find("#results").classList.remove("busy"); return browse(mine.signal); }
   query.show(search.source, search.box, search.seen);
   find("#results").classList.add("busy");
@@ -86,7 +87,7 @@ function told(answer, search) {
   const what = search.box ? "this part" : "this picture", all = matches === answer.hits.length && matches === STEPS[0] ? `${matches} or more` : matches;
   const nearest = answer.hits.length === 1 ? "The nearest one" : `The nearest ${count(answer.hits.length)}`;
   const first = !answer.hits.length ? "Nothing found" : !judged ? nearest : matches ? `${all} ${sureness(answer.hits)}` : nearest;
-  return [make("b", {}, first), ` ${matches ? "as" : answer.hits.length ? "to" : "for"} ${what}`, answer.why ? ` · ${capital(answer.why)}` : "", make("span", { className: "hint" }, ` · ${Math.max(1, Math.round(answer.milliseconds.all))} ms`)];
+  return [make("b", {}, first), ` ${matches ? "as" : answer.hits.length ? "to" : "for"} ${what}`, make("span", { className: "hint" }, ` · ${Math.max(1, Math.round(answer.milliseconds.all))} ms`)];
 }
 
 async function suggest(search) {
@@ -146,8 +147,10 @@ intake.onPicture(async (file) => {
 // Views
 
 const loaders = { map: () => import("/map.js"), codewords: () => import("/codewords.js"), duplicates: () => import("/duplicates.js"), api: () => import("/description.js") };
+let shown = "search";
 async function views() {
   const name = location.hash.replace("#/", "") || "search", known = find(`main#${CSS.escape(name)}`) ? name : "search";
+  if (known !== shown) { shown = known; say(null); scrollTo(0, 0); }
   for (const view of document.querySelectorAll(".view")) view.hidden = view.id !== known;
   for (const link of document.querySelectorAll("[data-view]")) { if (link.dataset.view === known) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current"); }
   if (loaders[known]) try { await (await loaders[known]()).show({ search: (item, box) => trail.searchItem(item.id, 0, box), marked: () => "" }); } catch (error) { say(error); }

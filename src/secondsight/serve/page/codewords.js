@@ -15,7 +15,7 @@ export async function show({ search }) {
   said.textContent = `${answer.codewords.length} codewords on ${answer.images} pictures; those that carry most come first`;
   const ordered = [...answer.codewords].sort((a, b) => b.carried - a.carried);
   find("#codewords-list").replaceChildren(...ordered.map((word) => make("section", { className: "codeword" },
-    make("header", {}, make("h2", {}, `Codeword ${word.number + 1}`), make("p", { className: "hint" }, `${(100 * word.usage).toFixed(1)} % of all places`)),
+    make("header", {}, make("h2", {}, `Codeword ${word.number + 1}`), make("p", { className: "hint" }, `carries ${(100 * word.carried).toFixed(1)} %, has ${(100 * word.usage).toFixed(1)} % of the places`)),
     make("div", { className: "patches" }, ...word.patches.map((patch, i) => {
       const picture = make("img", { src: patch.jpeg, alt: `Typical place ${i + 1}`, loading: "lazy" });
       return patch.id === null ? picture : make("button", { type: "button", title: "Search with the picture that this is from", onclick: () => search({ id: patch.id }) }, picture);

@@ -24,7 +24,8 @@ function fields(schema, schemas, before = "", known = new Map()) {
 function taken(operation, schemas) {
   const given = (operation.parameters ?? []).map(({ name, required, schema, description }) => [name, schema, required, description ?? said(schema)]);
   const bodies = Object.values(operation.requestBody?.content ?? {}).map(({ schema }) => named(schema, schemas));
-  const seen = new Map(bodies.flatMap((schema) => Object.entries(schema?.properties ?? {}).map(([name, of]) => [name, [name, of, schema.required?.includes(name), said(of)]])));
+  const needed = (name) => bodies.every((schema) => schema?.required?.includes(name)); // in whichever form it is sent
+  const seen = new Map(bodies.flatMap((schema) => Object.entries(schema?.properties ?? {}).map(([name, of]) => [name, [name, of, needed(name), said(of)]])));
   return [...given, ...seen.values()];
 }
 

@@ -5,6 +5,7 @@ import { computed, post } from "/api.js";
 import { browsed } from "/results.js";
 import { Rows } from "/rows.js";
 
+const named = (item) => `${item.width ? `${item.width} × ${item.height} · ` : ""}${item.path ?? `item ${item.id}`}`; // to tell them apart
 const TIERS = { bytes: "The same file", picture: "The same picture", subject: "The same subject" };
 
 export async function show(acts) {
@@ -25,7 +26,7 @@ export async function show(acts) {
       (next ?? find("#duplicates h1")).focus();
     }, className: "dismiss" }, "These are no duplicates");
     section.append(make("h2", {}, `${TIERS[group.tier] ?? group.tier}, ${group.items.length} times`), pictures, make("div", { className: "buttons" }, dismiss));
-    browsed({ rows: new Rows(pictures), height: 130 }, group.items, 0, acts);
+    browsed({ rows: new Rows(pictures), height: 150 }, group.items, 0, { ...acts, named });
     return section;
   }));
   tell();

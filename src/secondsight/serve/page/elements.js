@@ -13,6 +13,7 @@ export function make(tag, attributes = {}, ...children) {
   return element;
 }
 
+export const touch = matchMedia("(pointer: coarse)").matches;
 export const count = (n) => n.toLocaleString("en");
 export const pictures = (n) => `${count(n)} ${n === 1 ? "picture" : "pictures"}`;
 

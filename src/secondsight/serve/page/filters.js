@@ -11,6 +11,9 @@ export function start(collection, callback) {
   find("#narrow").open = innerWidth > 760; // a phone has no room for what is not asked for
   find("#labels").replaceChildren(...collection.labels.map(({ label, count }) => make("option", { value: label }, `${count}`)));
   find("#label").parentElement.hidden = !collection.labels.length;
+  find("#facets ul").replaceChildren(...collection.labels.slice(0, 24).map(({ label, count }) => make("li", {}, make("button", {
+    type: "button", onclick: () => { add("label", "=", label); chips(); changed(); find("#label").focus(); },
+  }, label, make("span", { className: "hint" }, `${count}`)))));
   const columns = [...collection.columns, { name: "path", kind: "text", values: [] }];
   find("#more-filters").hidden = false;
   find("#column").replaceChildren(...columns.map((column) => make("option", { value: column.name }, column.name)));

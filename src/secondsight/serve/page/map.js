@@ -1,6 +1,6 @@
 // The map: similar pictures are near each other; closer, dots become pictures.
 
-import { count, find, pictures as several, say } from "/elements.js";
+import { count, find, pictures as several, say, touch } from "/elements.js";
 import { computed, get, thumbnail } from "/api.js";
 import { browsed } from "/results.js";
 import { Rows } from "/rows.js";
@@ -22,12 +22,13 @@ export async function show(given) {
 // Over the whole window, both ways: on a map it counts what is near, not how far.
 function stretched(given) {
   const ends = [0, 1].map((axis) => given.places.reduce(([low, high], place) => [Math.min(low, place[axis]), Math.max(high, place[axis])], [1, 0]));
-  return { ...given, places: given.places.map((place) => place.map((value, axis) => 0.04 + 0.92 * (value - ends[axis][0]) / Math.max(1e-9, ends[axis][1] - ends[axis][0]))) };
+  return { ...given, places: given.places.map((place) => place.map((value, axis) => (value - ends[axis][0]) / Math.max(1e-9, ends[axis][1] - ends[axis][0]))) };
 }
 
-function told() { said.textContent = map.ids.length ? `${several(map.ids.length)}. Drag to move, scroll to come closer, click one to search with it.` : "There is nothing to show yet."; }
+function told() { said.textContent = map.ids.length ? `${several(map.ids.length)}. ${touch ? "Drag to move, pinch to come closer, tap" : "Drag to move, scroll to come closer, click"} one to search with it.` : "There is nothing to show yet."; }
 
-const wide = () => canvas.clientWidth * view.zoom, tall = () => canvas.clientHeight * view.zoom;
+const EDGE = 36; // pixels around the places: whole pictures fit
+const wide = () => (canvas.clientWidth - 2 * EDGE) * view.zoom, tall = () => (canvas.clientHeight - 2 * EDGE) * view.zoom;
 const screen = ([x, y]) => [(x - view.x) * wide() + canvas.clientWidth / 2, (y - view.y) * tall() + canvas.clientHeight / 2];
 const world = (x, y) => [(x - canvas.clientWidth / 2) / wide() + view.x, (y - canvas.clientHeight / 2) / tall() + view.y];
 const hue = (i) => (map.label[i] < 0 ? null : (map.label[i] * 137.5) % 360); // the golden angle: neighbours in the list differ

@@ -8,7 +8,7 @@ export const ratio = (item) => (item.width && item.height ? Math.min(2.4, Math.m
 export const nameOf = (item) => item.label ?? item.path?.split("/").at(-1) ?? `item ${item.id}`;
 
 export function card(item, number, acts) {
-  const name = nameOf(item), scored = item.score !== undefined, known = scored && item.probability !== null;
+  const name = acts.named?.(item) ?? nameOf(item), scored = item.score !== undefined, known = scored && item.probability !== null;
   const chance = known ? percent(item.probability) : scored ? item.score.toFixed(2) : "";
   const words = [name, known ? `${chance} likely a match` : scored ? `similarity ${chance}` : ""].filter(Boolean).join(", ");
   const why = Boolean(acts.why && scored);

@@ -1,13 +1,12 @@
 // Why two pictures match: both heat maps, the strongest links, and what every part adds.
 
-import { crop, find, make, percent, say } from "/elements.js";
+import { crop, find, make, percent, say, touch } from "/elements.js";
 import { image, post, uploaded } from "/api.js";
 import { centre, colours, framed, heat, links, placeAt } from "/heat.js";
 import { nameOf } from "/results.js";
 
 const dialog = find("#why"), pair = find("#why-pair"), said = find("#why-said"), panel = find("#why-part");
 const figures = [...pair.querySelectorAll("figure")], frames = figures.map((figure) => find(".frame", figure)), pictures = figures.map((figure) => find("img", figure));
-const touch = matchMedia("(pointer: coarse)").matches;
 let why = null, kind = "share", held = null, word = null, part = null; // part: { side, box }
 const sides = () => [why.a, why.b];
 const signed = (value, digits = 3) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
