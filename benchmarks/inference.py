@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from secondsight.data.loading.loader import Pictures
 from torch import Tensor, nn
 
 import secondsight
@@ -33,6 +32,7 @@ from secondsight import embed, inference
 from secondsight.data import open as open_images
 from secondsight.data.imageset import ImageSet
 from secondsight.data.loading.batches import BatchLoader
+from secondsight.data.loading.picture_rows import Pictures
 from secondsight.evaluate import retrieval
 from secondsight.export import export
 from secondsight.inference.exported import session

@@ -13,6 +13,7 @@ import torch
 import secondsight
 from secondsight import Embedder
 from secondsight.errors import ConfigError, SecondsightError, ShapeError, UnknownName, WeightsError
+from secondsight.functional.pooling import pointwise
 from secondsight.model.reduction import Reduction
 
 
@@ -147,6 +148,17 @@ class TestReduction:
         m.fit(x)
         y = x @ m.weight
         torch.testing.assert_close(m(x), y / y.norm(dim=-1).mean())
+
+    def test_many_locations_go_through_a_convolution_that_is_the_same_product(self):
+        x, w = torch.randn(8, 300, 12, requires_grad=True), torch.randn(12, 5, requires_grad=True)
+        assert x.shape[0] * x.shape[1] >= pointwise.MANY
+        g = torch.randn(8, 300, 5)
+        found, expected = pointwise.pointwise(x, w), x @ w
+        torch.testing.assert_close(found, expected)
+        for ours, theirs in zip(
+            torch.autograd.grad(found, (x, w), g), torch.autograd.grad(expected, (x, w), g), strict=True
+        ):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
     def test_a_learned_exponent_gets_a_gradient(self):
         m = Reduction(8, 4, norm_exponent=0.5, learn_exponent=True)

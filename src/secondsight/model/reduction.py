@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, ShapeError
+from secondsight.functional.pooling.pointwise import pointwise
 from secondsight.pooling.contract import Features
 from secondsight.pooling.feature_samples import sample
 from secondsight.pooling.principal import main_directions
@@ -43,8 +44,8 @@ class Reduction(nn.Module):
         if x.shape[-1] != self.in_dim:
             raise ShapeError(f"the reduction expects {self.in_dim} channels, got local features {tuple(x.shape)}")
         if self.keeps_norm:
-            return x @ (self.weight / self.mean_norm)
-        x = x @ self.weight
+            return pointwise(x, self.weight / self.mean_norm)
+        x = pointwise(x, self.weight)
         norm = x.norm(dim=-1, keepdim=True).clamp_min(1e-6)
         return x / (norm**self.exponent * self.mean_norm ** (1 - self.exponent))
 
