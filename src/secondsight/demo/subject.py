@@ -32,7 +32,7 @@ SETTINGS = (
 """How the emoji depart from the recipe ``photos``: only what comes after the network learns, quickly.
 
 Mirror images stay off: arrows and clocks have a direction. ``benchmarks/demo_settings.py`` tries others, on emoji that
-the demo never shows.
+the demo never shows; ``docs/reports/benchmarks.md`` has the figures.
 """
 
 LEAST = 8
