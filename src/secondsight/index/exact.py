@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import faiss
 import numpy as np
@@ -87,21 +88,22 @@ class Exact:
 
     snapshot: Snapshot
     first: int = 0
-    blocks: dict[int, faiss.Index] = field(default_factory=dict)  # segment → its vectors
+    blocks: dict[int, faiss.Index | np.ndarray] = field(default_factory=dict)  # segment → its vectors, (rows, dim)
 
     def refreshed(self, snapshot: Snapshot, first: int = 0) -> Exact:
         """The same for a newer snapshot; only segments that are new are read."""
         wanted = [s for s in snapshot.segments if s.ids[-1] >= first]
+        held = self.blocks
         wide = bytes_a_number(sum(s.rows for s in wanted) * snapshot.dim) == 4
-        return Exact(snapshot, first, {s.id: self.blocks.get(s.id) or _block(s, wide) for s in wanted})
+        return Exact(snapshot, first, {s.id: held[s.id] if s.id in held else _block(s, wide) for s in wanted})
 
     def search(self, queries: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Best:
         """The k best living items for each row of ``queries`` (q, dim); ``allowed``: only at these positions, (m,)."""
         best = Best.empty(len(queries), k if self.blocks else 0)
         few = len(queries) <= FEW
         for segment, mask in self._living if allowed is None else self._chosen(allowed):
-            narrow = self.blocks[segment.id].sa_code_size() < 4 * self.snapshot.dim
-            (self._read if few and narrow else self._multiply)(best, queries, segment, mask)
+            narrow = few and not isinstance(self.blocks[segment.id], np.ndarray)
+            (self._read if narrow else self._multiply)(best, queries, segment, mask)
         return best
 
     @cached_property
@@ -128,7 +130,8 @@ class Exact:
 
     def _read(self, best: Best, queries: np.ndarray, segment: Segment, mask: np.ndarray | None) -> None:
         parameters = None if mask is None else faiss.SearchParameters(sel=bitmap(mask))  # pyright: ignore[reportCallIssue]
-        scores, rows = search_arrays(self.blocks[segment.id], queries, min(best.k, segment.rows), parameters)
+        block: Any = self.blocks[segment.id]
+        scores, rows = search_arrays(block, queries, min(best.k, segment.rows), parameters)
         there = rows >= 0
         best.merge(np.where(there, scores, -np.inf), np.where(there, segment.ids[rows], -1))
 
@@ -164,14 +167,12 @@ def bytes_a_number(count: int) -> int:
     return 4 if 4 * count <= WIDE * physical_memory() else 2
 
 
-def _block(segment: Segment, wide: bool) -> faiss.Index:
+def _block(segment: Segment, wide: bool) -> faiss.Index | np.ndarray:
     vectors = segment.vectors
     if wide or vectors.dtype == np.float32:
-        block = faiss.IndexFlatIP(vectors.shape[1])
-        block.codes.resize(4 * vectors.size)  # at once: growing would take twice the memory for a while
-        block.ntotal = len(vectors)
+        block = np.empty(vectors.shape, np.float32)  # numpy's memory is in large pages, which read faster
         for start in range(0, len(vectors), ROWS):
-            _numbers(block)[start : start + ROWS] = widened(np.array(vectors[start : start + ROWS]))
+            block[start : start + ROWS] = widened(np.array(vectors[start : start + ROWS]))
         return block
     kind = faiss.ScalarQuantizer.QT_fp16
     block = faiss.IndexScalarQuantizer(vectors.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
@@ -180,11 +181,12 @@ def _block(segment: Segment, wide: bool) -> faiss.Index:
     return block
 
 
-def _numbers(block: faiss.Index) -> np.ndarray:
+def _numbers(block: faiss.Index | np.ndarray) -> np.ndarray:
     """The vectors of a block where they are in memory: the file's own pages may have been given back to the system."""
-    size = block.sa_code_size()
-    codes = faiss.rev_swig_ptr(block.codes.data(), block.ntotal * size)  # pyright: ignore[reportAttributeAccessIssue]
-    return codes.view(np.float32 if size == 4 * block.d else np.float16).reshape(block.ntotal, -1)
+    if isinstance(block, np.ndarray):
+        return block
+    codes = faiss.rev_swig_ptr(block.codes.data(), block.ntotal * 2 * block.d)  # pyright: ignore[reportAttributeAccessIssue]
+    return codes.view(np.float16).reshape(block.ntotal, -1)
 
 
 def scan(queries: np.ndarray, k: int, snapshot: Snapshot, positions: np.ndarray) -> Best:
