@@ -101,7 +101,7 @@ class Service:
         try:
             self.network()
         except (SecondsightError, OSError) as error:
-            return str(error)
+            return str(error).replace(str(self.index.path), self.index.path.name)
         return None
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:

@@ -21,7 +21,7 @@ export const percent = (p) => (p >= 0.995 ? "≈100 %" : p < 0.005 ? "<1 %" : `$
 
 export function say(trouble) {
   const notice = find("#notice");
-  notice.textContent = trouble ? `${capital(trouble.message)}. ${capital(trouble.cure ?? "")}${trouble.cure ? "." : ""}` : "";
+  notice.textContent = trouble ? `${capital(trouble.message)}. ${capital(trouble.cure ?? "")}${/[^.?]$/.test(trouble.cure ?? "") ? "." : ""}` : "";
   notice.hidden = !trouble;
 }
 

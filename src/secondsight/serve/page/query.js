@@ -4,6 +4,7 @@ import { crop, find, make } from "/elements.js";
 import { icon } from "/icons.js";
 
 const frame = find("#frame"), box = find("#box"), picture = find("#picture"), seen = find("#seen");
+for (const event of ["load", "error"]) picture.addEventListener(event, () => { frame.hidden = event === "error"; }); // a vector has no picture
 const LEAST = 0.04; // of a side: what is smaller was a click
 let changed = () => {}, sides = null, timer = null;
 
