@@ -46,7 +46,7 @@ SMALLER = {
 """What is added to a command so that it ends in seconds."""
 
 BEFORE = {
-    r"--where year": "secondsight index years.csv -o photos.index",
+    r"--where '?year": "secondsight index years.csv -o photos.index",
     r"--among": "secondsight index ./album -o photos.index",
 }
 """What must be there before a command: said in the text around it."""
@@ -74,10 +74,10 @@ PYTHON_ELSEWHERE = {"docs/serving.md": "a program with arguments, for a server: 
 
 def whole(line: str) -> bool:
     """Whether a command in running text could be typed as it stands: nothing is missing, no word stands for others."""
-    if not line.startswith("secondsight ") or re.search(r"…|\b(?!CUB_200_2011)[A-Z]{2,}\b", line):
+    if not line.startswith("secondsight ") or re.search(r"…| > |\b(?!CUB_200_2011)[A-Z]{2,}\b", line):
         return False
     try:
-        parse(line.partition(" > ")[0])
+        parse(line)
     except Exception:
         return False
     return True
