@@ -27,6 +27,7 @@ NOT_RUN = {
     r"^secondsight demo": "takes minutes: tests/test_demo.py, on few pictures",
     r"^secondsight (compress|poolings) .*CUB": "looks at thousands of pictures; the same with ./photos is run",
     r"^secondsight data get": "downloads: tests/test_data_download.py, from a server of its own",
+    r"^secondsight export .*--int8": "tries every layer, a minute: tests/test_export_precision.py",
     r"milvus:": "needs a server: tests/test_index_milvus_server.py",
     r"hf:facebook": "needs a public hub; the lines with hf:./DIRECTORY are run",
     r"^python benchmarks/": "takes minutes, or needs data that is not shipped",
