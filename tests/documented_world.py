@@ -44,7 +44,7 @@ class World:
         _tables(self.desk)
         _weights(self.desk)
         for line in (
-            "secondsight train --data ./photos --pooling jcf-32-8 --out runs/photos --set train.keep=1",
+            "secondsight train photos --data ./photos --out runs/photos --set model.size=96 --set train.keep=1",
             "secondsight index ./photos --model runs/photos",
         ):
             run(tuple(shlex.split(line)))

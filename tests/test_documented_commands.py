@@ -27,6 +27,7 @@ NOT_RUN = {
     r"^secondsight demo": "takes minutes: tests/test_demo.py, on few pictures",
     r"^secondsight (compress|poolings) .*CUB": "looks at thousands of pictures; the same with ./photos is run",
     r"^secondsight data get": "downloads: tests/test_data_download.py, from a server of its own",
+    r"^secondsight export .*--int8": "tries every layer, a minute: tests/test_export_precision.py",
     r"milvus:": "needs a server: tests/test_index_milvus_server.py",
     r"hf:facebook": "needs a public hub; the lines with hf:./DIRECTORY are run",
     r"^python benchmarks/": "takes minutes, or needs data that is not shipped",
@@ -46,7 +47,7 @@ SMALLER = {
 """What is added to a command so that it ends in seconds."""
 
 BEFORE = {
-    r"--where year": "secondsight index years.csv -o photos.index",
+    r"--where '?year": "secondsight index years.csv -o photos.index",
     r"--among": "secondsight index ./album -o photos.index",
 }
 """What must be there before a command: said in the text around it."""
@@ -74,10 +75,10 @@ PYTHON_ELSEWHERE = {"docs/serving.md": "a program with arguments, for a server: 
 
 def whole(line: str) -> bool:
     """Whether a command in running text could be typed as it stands: nothing is missing, no word stands for others."""
-    if not line.startswith("secondsight ") or re.search(r"…|\b(?!CUB_200_2011)[A-Z]{2,}\b", line):
+    if not line.startswith("secondsight ") or re.search(r"…| > |\b(?!CUB_200_2011)[A-Z]{2,}\b", line):
         return False
     try:
-        parse(line.partition(" > ")[0])
+        parse(line)
     except Exception:
         return False
     return True
