@@ -40,7 +40,7 @@ def info(
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    from secondsight.data.readers.listing import require_path
+    from secondsight.data.readers.paths import require_path
     from secondsight.index.catalogue import FILE
 
     if (path / FILE).is_file():
