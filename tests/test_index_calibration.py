@@ -11,7 +11,7 @@ from index_pictures import folder, small_model, unit
 from secondsight import index
 from secondsight.calibration import Calibration
 from secondsight.errors import ConfigError
-from secondsight.evaluate.calibration import Pairs, from_chance, from_labels, isotonic
+from secondsight.evaluate.calibration import EXPECTED, LIKELY, Pairs, from_chance, from_labels, isotonic
 from secondsight.model import load
 
 DIM = 16
@@ -140,3 +140,16 @@ def test_a_calibration_that_was_changed_or_is_another_models_is_refused(tmp_path
         load(tmp_path / "n")
     file.unlink()
     assert load(tmp_path / "m").calibration is None
+
+
+def test_what_is_shown_as_a_match_and_the_number_beside_it_agree_at_every_score():
+    """Between two points of the calibration, too, where the line crosses the level from which hits are matches."""
+    scores = np.linspace(-1, 1, 20_001)
+    vectors, labels = classes(40, 3)
+    for known, level in (
+        (from_labels(vectors, labels), LIKELY),
+        (from_chance(vectors, 500), 1 / (1 + EXPECTED)),
+        (from_chance(vectors, 3), 1 / (1 + EXPECTED)),  # so few that every hit is likely enough
+    ):
+        assert known is not None
+        np.testing.assert_array_equal(scores >= known.cut, known(scores) >= level)

@@ -18,6 +18,7 @@ That is careful where a collection has many pictures of each subject, for these 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,16 +102,28 @@ def from_labels(
     if not pairs.same.sum():
         return None
     x, p = pairs.fitted()
-    above = np.flatnonzero(p >= LIKELY)
     return Calibration(
         "labels",
-        tuple(np.round(x, 5).tolist()),
-        tuple(np.round(p, 6).tolist()),
-        round(float(x[above[0]]), 4) if len(above) else 1.01,
+        *_polygon(x, p, LIKELY),
         "how often pictures of this collection that are so similar have the same label",
         int(pairs.same.sum() + pairs.other.sum()),
         _error(vectors, codes, queries, rng, parts),
     )
+
+
+def _polygon(x: np.ndarray, p: np.ndarray, level: float) -> tuple[tuple[float, ...], tuple[float, ...], float]:
+    """Scores, probabilities, and the score at which the line through them reaches ``level``: what is shown as a match
+    and the number beside it agree, between the points, too.
+    """
+    x, p = np.round(x, 5), np.round(p, 6)
+    first = int(np.searchsorted(p, level))
+    if first == len(p):
+        cut = 1.01
+    elif first == 0:
+        cut = -1.0
+    else:
+        cut = float(np.interp(level, p[first - 1 : first + 1], x[first - 1 : first + 1]))
+    return tuple(x.tolist()), tuple(p.tolist()), math.ceil(1e6 * cut) / 1e6
 
 
 def _error(
@@ -150,12 +163,9 @@ def from_chance(
     pairs = Pairs.count(vectors, np.arange(len(vectors)), queries, parts)
     total = pairs.other.sum()
     expected = count * np.cumsum(pairs.other[::-1])[::-1] / total  # at the lower edge of each bin
-    above = np.flatnonzero(expected <= EXPECTED)
     return Calibration(
         "chance",
-        tuple(np.round(pairs.edges[:-1], 5).tolist()),
-        tuple(np.round(1 / (1 + expected), 6).tolist()),
-        round(float(pairs.edges[above[0]]), 4) if len(above) else 1.01,
+        *_polygon(pairs.edges[:-1], 1 / (1 + expected), 1 / (1 + EXPECTED)),
         "if one picture here is what was looked for: how likely it is this one and not another that is as similar",
         int(total),
     )

@@ -17,7 +17,8 @@ export const touch = matchMedia("(pointer: coarse)").matches;
 export const count = (n) => n.toLocaleString("en");
 export const pictures = (n) => `${count(n)} ${n === 1 ? "picture" : "pictures"}`;
 
-export const percent = (p) => (p >= 0.995 ? "≈100 %" : p < 0.005 ? "<1 %" : `${Math.round(100 * p)} %`);
+// Less than half is never shown as half: there, "probably" ends.
+export const percent = (p) => (p >= 0.995 ? "≈100 %" : p < 0.005 ? "<1 %" : `${p < 0.5 ? Math.min(49, Math.round(100 * p)) : Math.round(100 * p)} %`);
 
 export function say(trouble) {
   const notice = find("#notice");
