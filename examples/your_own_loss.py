@@ -60,7 +60,7 @@ def main(epochs: int = 6) -> tuple[Report, Report]:
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
     sampler = ClassBalanced(labels[teach].numpy(), 5, 8, seed=0)  # batches of 5 classes × 8 images
     for epoch in range(epochs):
-        sampler.set_epoch(epoch)
+        sampler.turn_to(epoch)
         for batch in sampler:
             rows = torch.as_tensor(batch)
             loss = your_loss(model.train()(images[teach][rows]), labels[teach][rows])

@@ -8,6 +8,7 @@ the folder that holds the package ``milvus``.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -20,7 +21,7 @@ def main() -> int:
     from milvus import MilvusServer  # pyright: ignore[reportMissingImports]
 
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    with tempfile.TemporaryDirectory(prefix="milvus-") as place:
+    with tempfile.TemporaryDirectory(prefix="milvus-", ignore_cleanup_errors=True) as place:
         server = MilvusServer()
         server.set_base_dir(place)
         server.start()
@@ -28,7 +29,8 @@ def main() -> int:
             address = f"milvus://127.0.0.1:{server.listen_port}/contract"
             return subprocess.run(command, env=os.environ | {"SECONDSIGHT_MILVUS": address}, check=False).returncode
         finally:
-            server.stop()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it ends with the namespace at the latest
+                server.stop()
 
 
 if __name__ == "__main__":

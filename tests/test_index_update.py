@@ -126,21 +126,21 @@ def test_a_file_that_cannot_be_read_today_is_tried_again(made, photos, monkeypat
 @pytest.mark.parametrize("when", ["while it is embedded", "and again when the others are tried"])
 def test_what_only_this_time_kept_a_picture_from_being_decoded_is_tried_again(made, photos, monkeypatch, when):
     """Memory, a disk, a decoder that is not installed: the file is read for its hash, and then not decoded."""
-    from secondsight.data.loading import loader
+    from secondsight.data.loading import picture_rows
     from secondsight.data.loading.decode import ReadError
     from secondsight.index import queries
 
     late = picture(photos / "a/late.png", 10)
     if when == "while it is embedded":
         picture(photos / "a/good.png", 11)  # otherwise `embed` refuses a set of which nothing can be read
-    real = loader.decode
+    real = picture_rows.decode
 
     def failing(source, **options):
         if str(source).endswith("late.png"):
             raise ReadError(str(source), "there is not enough memory to decode it")
         return real(source, **options)
 
-    for place in (loader, queries):
+    for place in (picture_rows, queries):
         monkeypatch.setattr(place, "decode", failing)
     assert made.update().failures == {str(late): "there is not enough memory to decode it"}
     assert made.info()["files set aside"] == 0, "said, not remembered"

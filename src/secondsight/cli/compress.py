@@ -52,7 +52,7 @@ def compress(
     from secondsight import files, load
 
     if projectors is None and dim is None:
-        raise ConfigError("say what to make smaller: --projectors 8, --dim 128, or both")
+        raise ConfigError("nothing was asked to be smaller; give --dim 128, --projectors 8, or both")
     console = terminal.console()
     target = out or model.with_name(model.name + "".join(_suffixes(projectors, dim)))
     if target.exists() and target.resolve() == model.resolve():
