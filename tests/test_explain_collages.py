@@ -123,6 +123,15 @@ def test_what_sets_a_match_apart_is_the_part_of_a_share_that_others_do_not_get()
     assert explain.pair(m, a, b, others=b.vector[None]).distinct_a.max() < 1e-6  # every other gets it, too
 
 
+def test_where_others_get_as_much_the_words_do_not_say_that_they_would_not():
+    m = Embedder.build(backbone=network(), pooling="jcf-16-4", dim=16).eval()
+    generator = torch.Generator().manual_seed(1)
+    a, b = (from_features(m, collage(objects(4, generator)), frame=Frame(GRID)) for _ in range(2))
+    alike = explain.pair(m, a, b, others=np.stack([a.vector, b.vector]))
+    assert "Nothing much sets this match apart" in " ".join(alike.words())
+    assert "nearly all" not in " ".join(alike.words())
+
+
 def test_what_sets_a_match_apart_needs_other_pictures_of_the_same_model():
     m = Embedder.build(backbone=network(), pooling="average", dim=16).eval()
     a, b = (from_features(m, collage(objects(4, torch.Generator().manual_seed(i))), frame=Frame(GRID)) for i in (1, 2))

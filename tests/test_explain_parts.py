@@ -178,6 +178,16 @@ def test_codewords_share_out_the_mean_similarity_within_and_between_classes(sigh
     assert {word.number for word in survey.words} == set(range(4))
 
 
+def test_codewords_without_maps_are_the_same_and_say_how_far_they_are(sighted, photos):
+    images, looked = data.open(str(photos)), []
+    whole = explain.codewords(sighted, images)
+    few = explain.codewords(sighted, images, maps=0, looked=lambda *far: looked.append(far))
+    assert looked == [(done, len(images)) for done in range(len(images))]
+    for one, other in zip(whole.words, few.words, strict=True):
+        assert (one.number, one.carried, one.patches[0].jpeg) == (other.number, other.carried, other.patches[0].jpeg)
+        assert (len(one.maps), len(other.maps)) == (min(5, len(images)), 0)
+
+
 def test_the_codewords_page_is_one_file(sighted, photos, tmp_path):
     sighted.save(tmp_path / "model")
     out = tmp_path / "codewords.html"

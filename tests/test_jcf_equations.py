@@ -62,6 +62,18 @@ def test_the_contraction_is_the_equation(form):
     torch.testing.assert_close(jcf_local(**given_).sum(1), expected)
 
 
+@pytest.mark.parametrize("form", [(), ("bias",), ("y",), ("bias", "y")], ids=lambda f: "+".join(f) or "plain")
+def test_locations_with_one_projector_each_are_those_with_coefficients_of_zero_for_the_others(form):
+    all_ = {k: v.detach() for k, v in operands().items()}
+    given_ = {k: all_[k] for k in ("x", "uv", *form)}
+    index = all_["h"].argmax(-1, keepdim=True)
+    h = all_["h"].gather(-1, index)
+    expected = jcf_local(**given_, h=torch.zeros_like(all_["h"]).scatter(-1, index, h))
+    with torch.no_grad():
+        torch.testing.assert_close(jcf_local(**given_, h=h, index=index), expected)
+    torch.testing.assert_close(jcf_local(**given_, h=h, index=index), expected)
+
+
 @pytest.mark.parametrize("rows", [1, 3, 7, 1000])
 @pytest.mark.parametrize("form", FORMS, ids=lambda f: "+".join(f) or "plain")
 def test_gradients_are_right_for_every_input_and_block_size(form, rows):

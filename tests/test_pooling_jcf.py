@@ -229,6 +229,9 @@ def test_projectors_are_combined_once_until_a_parameter_changes(monkeypatch):
         assert len(combined) == before + 1
         with torch.enable_grad():
             torch.testing.assert_close(z, m(x).detach())
+    before = len(combined)
+    m.eval()(x)  # as it was
+    assert len(combined) == before
 
 
 @pytest.mark.parametrize("assign", ["soft", "top-2"])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import tempfile
+import threading
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -17,7 +20,8 @@ from secondsight import explain
 from secondsight.index.hits import Item
 from secondsight.serve import answers
 from secondsight.serve.routes import application
-from secondsight.serve.service import described
+from secondsight.serve.service import Service, described
+from secondsight.serve.surveys import Once
 from serve_pictures import collection, content, pixels
 
 BOX = [0.2, 0.15, 0.7, 0.8]
@@ -238,6 +242,31 @@ def test_codewords_are_those_of_the_model(client):
     answer = later(client, "/api/codewords")
     assert len(answer["codewords"]) == 4
     assert sum(word["usage"] for word in answer["codewords"]) == pytest.approx(1, abs=1e-3)
+
+
+def test_who_waits_for_something_slow_is_told_how_far_it_is():
+    going = threading.Event()
+
+    def slow(said):
+        said(3, 10)
+        going.wait(60)
+        return {"answer": 42}
+
+    class Still:
+        async def run(self, function):
+            return 1
+
+    async def asked():
+        once, service = Once(slow), cast("Service", Still())
+        waits = await once.answer(service)
+        going.set()
+        while (given := await once.answer(service)).status_code == 202:
+            pass
+        return waits, given
+
+    waits, given = asyncio.run(asked())
+    assert (waits.status_code, json.loads(bytes(waits.body))) == (202, {"computing": True, "done": 3, "total": 10})
+    assert json.loads(bytes(given.body)) == {"answer": 42}
 
 
 def test_a_duplicate_that_was_dismissed_does_not_come_back(client, photos):

@@ -23,7 +23,7 @@ from secondsight.progress import track
 from secondsight.templates import environment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 PATCHES, MAPS = 10, 5
 PATCH, PICTURE = 96, 150  # pixels in the page
@@ -73,7 +73,14 @@ class Survey:
 
 
 def codewords(
-    model: Embedder, images: ImageSet, *, sample: int = 300, seed: int = 0, device: str | torch.device = "cpu"
+    model: Embedder,
+    images: ImageSet,
+    *,
+    sample: int = 300,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+    maps: int = MAPS,
+    looked: Callable[[int, int], None] = lambda done, total: None,
 ) -> Survey:
     """Look at a sample of images through each codeword.
 
@@ -83,6 +90,8 @@ def codewords(
         sample: Images to look at, spread over the set.
         seed: Of the choice.
         device: Where the network runs.
+        maps: Images on which each codeword's map is drawn.
+        looked: Told before each image how many are done, and of how many.
     """
     if not getattr(model.pooling, "codebooks", None):
         raise ConfigError(f"{model.config.pooling} has no codewords to show; poolings such as jcf-32-8 have them")
@@ -91,7 +100,8 @@ def codewords(
     chosen = np.sort(np.random.default_rng(seed).permutation(len(images))[:sample])
     seen: list[Places] = []
     rows, failures = [], 0
-    for index in track(chosen, "looking at images"):
+    for done, index in enumerate(track(chosen, "looking at images")):
+        looked(done, len(chosen))
         try:
             here = places(model, images.path(int(index)), device=device)
         except DecodeError:
@@ -105,16 +115,16 @@ def codewords(
     if not seen:
         raise DataError(f"{images.root}: none of {len(chosen)} images can be read")
     labels = None if images.labels is None else np.asarray(images.labels)[rows]
-    return _surveyed(seen, labels, failures)
+    return _surveyed(seen, labels, failures, maps)
 
 
-def _surveyed(seen: Sequence[Places], labels: np.ndarray | None, failures: int) -> Survey:
+def _surveyed(seen: Sequence[Places], labels: np.ndarray | None, failures: int, maps: int) -> Survey:
     h = np.stack([_assigned(here) for here in seen])  # (images, L, N)
     strength = np.stack([here.scaled.norm(dim=1).numpy() for here in seen])  # (images, L)
     carried, within, between, means = shares(seen, labels)
     first = np.bincount(h.argmax(-1).ravel(), minlength=h.shape[-1]) / h[..., 0].size
     usage = h.mean((0, 1))
-    shown = [seen[i] for i in np.linspace(0, len(seen) - 1, min(MAPS, len(seen))).astype(int)]
+    shown = [seen[i] for i in np.linspace(0, len(seen) - 1, min(maps, len(seen))).astype(int)]
     words = [
         Codeword(
             number=n,

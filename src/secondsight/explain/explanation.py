@@ -25,6 +25,9 @@ what removing it does take away · distinct: the part of the share that other pi
 MUCH = 5.0
 """Cancellation above which words say so: five times as much evidence was weighed as is left."""
 
+LITTLE = 0.05
+"""Part of the similarity below which what is distinct sets nothing apart."""
+
 
 @dataclass(eq=False)
 class Explanation:
@@ -191,6 +194,8 @@ class Explanation:
             apart = (float(self.distinct_a.sum()) + float(self.distinct_b.sum())) / 2
             said.append(
                 f"{apart:.3f} of the similarity sets this match apart: nearly all other pictures would not get it."
+                if apart >= LITTLE * abs(self.similarity)
+                else "Nothing much sets this match apart: place by place, some other pictures get about as much."
             )
         if self.cancellation > MUCH:
             said.append(

@@ -238,7 +238,8 @@ class JCF(Pooling):
         return self._combined[2]
 
     def train(self, mode: bool = True) -> JCF:
-        self._combined = None
+        if mode:  # what evaluates says so before every image
+            self._combined = None
         return super().train(mode)
 
     def unshared(self) -> tuple[Float[Tensor, "n d two_k"], Float[Tensor, "n two_k"] | None]:

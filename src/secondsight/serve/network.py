@@ -36,6 +36,7 @@ class NetworkQueue:
     size: int  # pixels a side that the model takes
     target: int  # no side of a picture may be decoded to less
     model: Embedder | None = None  # what explains; an exported file cannot
+    cores: int = 1  # that one worker has
 
     def __init__(self, *, batch: int, workers: int = 1):
         self.batch, self.workers = batch, workers

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
@@ -25,17 +26,24 @@ SAMPLE = 150  # pictures that codewords are shown on
 GROUPS = 200  # of duplicates that are sent
 
 WAIT: dict[int | str, dict[str, Any]] = {
-    202: {"description": "Being computed: come back after `Retry-After` seconds."},
+    202: {
+        "description": "Being computed, `done` of `total` where that is known: come back after `Retry-After` seconds."
+    },
     404: {"model": Trouble},
     422: {"model": Trouble},
 }
 
 
 class Once:
-    """Something slow that is computed in the background and kept; who asks meanwhile is told to wait."""
+    """Something slow that is computed in the background and kept; who asks meanwhile is told to wait.
 
-    def __init__(self, compute: Callable[[], Any]):
+    Args:
+        compute: Gives the value; told how to say what is done, and of how much.
+    """
+
+    def __init__(self, compute: Callable[[Callable[[int, int], None]], Any]):
         self.compute = compute
+        self.progress: tuple[int, int] | None = None
         self.known: int | None = None  # what the value is of
         self.value: Any = None
         self._task: asyncio.Task[Any] | None = None
@@ -55,15 +63,23 @@ class Once:
 
     async def _run(self, items: int) -> None:
         # On a thread of its own: searches go on.
-        self.value = await asyncio.to_thread(self.compute)
+        self.progress = None
+        self.value = await asyncio.to_thread(self.compute, self._said)
         self.known = items
+
+    def _said(self, done: int, total: int) -> None:
+        self.progress = done, total
+
+    async def answer(self, service: Service) -> JSONResponse:
+        """The value as it is sent; 202 and how far it is while it is computed."""
+        return _answer(await self.get(service), self.progress)
 
 
 def install(app: FastAPI, services: Sequence[Service]) -> None:
     """Add the addresses."""
-    maps = [Once(lambda index=service.index: _map(index)) for service in services]
-    words = [Once(lambda service=service: _codewords(service)) for service in services]
-    groups = [Once(lambda index=service.index: index.duplicates()) for service in services]
+    maps = [Once(lambda _, index=service.index: _map(index)) for service in services]
+    words = [Once(lambda said, service=service: _codewords(service, said)) for service in services]
+    groups = [Once(lambda _, index=service.index: index.duplicates()) for service in services]
 
     def which(number: int, every: Sequence[Once]) -> tuple[Service, Once]:
         return chosen(services, number), every[number]
@@ -76,7 +92,7 @@ def install(app: FastAPI, services: Sequence[Service]) -> None:
     )
     async def map_(collection: Which = 0) -> JSONResponse:
         service, once = which(collection, maps)
-        return _answer(await once.get(service))
+        return await once.answer(service)
 
     @app.get(
         "/api/codewords",
@@ -86,7 +102,7 @@ def install(app: FastAPI, services: Sequence[Service]) -> None:
     )
     async def codewords(collection: Which = 0) -> JSONResponse:
         service, once = which(collection, words)
-        return _answer(await once.get(service))
+        return await once.answer(service)
 
     @app.get(
         "/api/duplicates",
@@ -116,9 +132,10 @@ def install(app: FastAPI, services: Sequence[Service]) -> None:
         return JSONResponse({"dismissed": sorted(gone)})
 
 
-def _answer(value: Any) -> JSONResponse:
+def _answer(value: Any, progress: tuple[int, int] | None = None) -> JSONResponse:
     if value is None:
-        return JSONResponse({"computing": True}, 202, {"retry-after": "1"})
+        far = {} if progress is None else {"done": progress[0], "total": progress[1]}
+        return JSONResponse({"computing": True, **far}, 202, {"retry-after": "1"})
     return JSONResponse(value)
 
 
@@ -151,7 +168,7 @@ def _groups(service: Service, found: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def _codewords(service: Service) -> dict[str, Any]:
+def _codewords(service: Service, said: Callable[[int, int], None]) -> dict[str, Any]:
     model = service.model()
     found = [item for item in service.index.items() if item.path is not None]
     if not found:
@@ -168,7 +185,8 @@ def _codewords(service: Service) -> dict[str, Any]:
         labels=np.array([numbers[str(item.label)] for item in chosen]) if known else None,
         classes=tuple(labels) if known else (),
     )
-    survey = explain.codewords(model, images, sample=len(images))
+    torch.set_num_threads(service.network().cores)  # of this thread: with all of them it waits for those that search
+    survey = explain.codewords(model, images, sample=len(images), maps=0, looked=said)
     ids = {str(images.path(i)): item.id for i, item in enumerate(chosen)}
     return {
         "images": survey.images,

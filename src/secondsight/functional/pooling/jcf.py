@@ -106,11 +106,22 @@ def _exported(x, h, uv, bias, y, g) -> Tensor:
 
 def _factor(x: Tensor, h: Tensor, index: Tensor | None, w: Tensor, bias: Tensor | None) -> Tensor:
     """(b, l, o): Σ_j h_j (x W_j + b_j), one projector after the other."""
+    if index is not None and index.shape[-1] == 1 and not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
+        return _one_each(x, h, index[..., 0], w, bias)
     if index is not None:
         h = torch.zeros(*h.shape[:2], len(w), dtype=h.dtype, device=h.device).scatter(2, index, h)
     out = sum((h[..., j, None] * x) @ w[j] for j in range(len(w)))
     assert isinstance(out, Tensor)
     return out if bias is None else out + h @ bias
+
+
+def _one_each(x: Tensor, h: Tensor, index: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+    """As ``_factor`` where each location has one projector: it alone is read and multiplied."""
+    out = torch.empty(*index.shape, w.shape[-1], dtype=torch.result_type(x, w), device=x.device)
+    for j in index.unique().tolist():
+        mine = index == j
+        out[mine] = h[mine] * (x[mine] @ w[j] if bias is None else x[mine] @ w[j] + bias[j])
+    return out
 
 
 def _autocast(*tensors: Tensor | None) -> tuple:

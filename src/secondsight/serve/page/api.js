@@ -43,12 +43,13 @@ export const image = (id, number = 0) => `/api/image/${id}?${mark(number)}`;
 export const uploaded = (name, number = 0) => `/api/query/${encodeURIComponent(name)}?${mark(number)}`;
 
 // What takes a while, once: asked again until it is there.
-export async function computed(address) {
+export async function computed(address, progress = () => {}) {
   wait(1);
   try {
     for (;;) {
       const answer = await get(address);
       if (!answer.computing) return answer;
+      if (answer.total) progress(answer.done, answer.total);
       await new Promise((resolve) => setTimeout(resolve, 1000));
     }
   } finally { wait(-1); }

@@ -10,7 +10,7 @@ export async function show({ search }) {
   const said = find("#codewords-said");
   said.textContent = "Looking at pictures of the collection …";
   let answer;
-  try { answer = await computed("/api/codewords"); } catch (error) { said.textContent = `${error.message}: ${error.cure}`; return; }
+  try { answer = await computed("/api/codewords", (done, total) => { said.textContent = `Looking at pictures of the collection: ${done} of ${total} …`; }); } catch (error) { said.textContent = `${error.message}: ${error.cure}`; return; }
   loaded = true;
   said.textContent = `${answer.codewords.length} codewords on ${answer.images} pictures; those that carry most come first`;
   const ordered = [...answer.codewords].sort((a, b) => b.carried - a.carried);
