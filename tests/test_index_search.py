@@ -175,7 +175,7 @@ def test_an_empty_index_answers_that_it_is_empty(tmp_path):
     made = index.create(tmp_path / "e.index", dim=DIM)
     hits = made.search(np.ones(DIM), 3)
     assert hits.ids.tolist() == [[-1, -1, -1]]
-    assert hits.why == ("the index is empty",)
+    assert hits.why == ("the index is empty; fill it: secondsight index FOLDER -o INDEX",)
     assert len(made) == 0
     assert made.update().text() == "nothing to do"
 

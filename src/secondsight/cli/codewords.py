@@ -34,6 +34,7 @@ def codewords(
 
     files.check_writable(out, directory=False)
     device = options.device(device)
+    options.check_order("codewords", model, data)
     pictures = open_images(data, split=split, missing=options.missing(missing))
     loaded = open_model(model)
     survey = explain.codewords(loaded, pictures, sample=images, seed=seed, device=device)

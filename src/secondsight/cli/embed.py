@@ -52,6 +52,7 @@ def embed(
     check_runtime(runtime)
     if world_size > 1:
         torch.distributed.init_process_group("gloo")
+    options.check_order("embed", model, data)
     images = open_images(data, split=split, missing=options.missing(missing))
     embedder = open_model(model, weights=weights)
     embed_to(

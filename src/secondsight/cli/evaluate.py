@@ -101,6 +101,7 @@ def evaluate(
             raise ConfigError("--labels belongs to saved embeddings (.npy); images bring their own: folders or a table")
         if data is None:
             raise ConfigError(f"{model}: give the images to evaluate it on: secondsight evaluate {model} DATA")
+        options.check_order("evaluate", model, data)
         embedder = _model(model, weights, transform=transform, size=size, mirror=mirror)
         choice = _choice(embedder, data, split, min_images, missing)
         note, warnings, origin = choice.note, choice.warnings, embedder.origin

@@ -107,13 +107,16 @@ def names(param: Any) -> str:
 
 def words(param: Any) -> Text:
     """The help text, then what is allowed and what happens without."""
-    limits = ""
-    if param.min is not None:
-        limits = f"at least {param.min}" if param.max is None else f"{param.min} to {param.max}"
     default = "" if _is_flag(param) or param.default in (None, "", (), []) else f"default: {param.default}"
-    notes = [note for note in (limits, "required" if param.required else default) if note]
+    notes = [note for note in (limits(param), "required" if param.required else default) if note]
     text = Text.from_markup(param.help or "")
     return text.append(f" [{'; '.join(notes)}]", "dim") if notes else text
+
+
+def limits(param: Any) -> str:
+    if getattr(param, "min", None) is None:
+        return ""
+    return f"at least {param.min}" if param.max is None else f"{param.min} to {param.max}"
 
 
 def _is_flag(param: Any) -> bool:

@@ -87,6 +87,9 @@ def index(
         "engine": engine,
     }
     check_wish(wish)
+    for spec in data:
+        if (Path(spec) / FILE).is_file():
+            raise ConfigError(f"{spec} is an index already; to bring it up to date: {command('update', spec)}")
     if (target / FILE).exists():
         if model not in (None, "average"):
             raise ConfigError(

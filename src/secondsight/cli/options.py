@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import Literal, cast
 
 import typer
 
-from secondsight.errors import ConfigError, first_line, require_known
+from secondsight.errors import ConfigError, SecondsightError, first_line, require_known
 
 MISSING = typer.Option(
     "error", "--missing", help="If listed images are missing: error, or skip (leave them out and count them)."
@@ -25,6 +26,21 @@ def numbers(text: str, option: str, *, least: int = 1) -> list[int]:
 
 def missing(word: str) -> Literal["error", "skip"]:
     return cast(Literal["error", "skip"], require_known("way with missing files", word, ["error", "skip"]))
+
+
+def check_order(verb: str, model: str, data: str) -> None:
+    """MODEL and DATA in the wrong order are seen before the network is built."""
+    from secondsight.model.directory import model_folder
+
+    def is_model(place: str) -> bool:
+        try:
+            return bool(model_folder(place))
+        except SecondsightError:
+            return False
+
+    if os.path.isdir(model) and not is_model(model) and is_model(data):
+        cure = f"secondsight {verb} {shlex.join([data, model])}"
+        raise ConfigError(f"{model} is not a saved model, and {data} is; name the model first, as in: {cure}")
 
 
 def device(name: str | None) -> str:

@@ -177,6 +177,8 @@ def _check_query(text: str) -> None:
     """Mistakes are said before anything is loaded."""
     from secondsight.data.readers.paths import require_path
 
+    if os.path.isdir(text):
+        raise ConfigError(f"{text} is a folder; search by a picture in it, or by several: {text.rstrip('/')}/*.jpg")
     if text.isdigit() or os.path.exists(text):
         return
     if not Path(text).suffix:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 import platform
@@ -36,6 +37,7 @@ CURES = {
     errno.EMFILE: "allow more open files: ulimit -n 4096",
     errno.EIO: "the disk is failing: save what is on it",
 }
+KINDS = {int: "a whole number", float: "a number"}
 WITHOUT_TORCH = "search, update and serve do without it, with an exported model: --model FILE.onnx"
 MEMORY = "there is not enough memory; use a smaller --size or --batch-size, or fewer workers"
 
@@ -76,13 +78,47 @@ def _usage(error: Any) -> int:
         return error.exit_code
     where = error.ctx.command_path if getattr(error, "ctx", None) is not None else "secondsight"
     message = " ".join(error.format_message().split()).rstrip(".")
-    value = error.__cause__.errors()[0]["input"] if hasattr(error.__cause__, "errors") else None  # pydantic's, unsaid
-    given = "" if value is None else f" (given: {value!r})"
     shown = type(error).__name__ == "MissingParameter" or "extra argument" in message
     example = _example(error) if shown else None
     cure = f"as in: {example}" if example else f"see: {where} --help"
-    _say(f"{message[:1].lower()}{message[1:]}{given}; {cure}")
+    if hasattr(error.__cause__, "errors"):
+        message = _wrong_value(error)
+    elif type(error).__name__ == "NoSuchOption":
+        message, cure = _no_option(error, where)
+    elif ". Did you mean" in message:
+        message, cure = (
+            message.rstrip("?").split(". Did you mean")[0],
+            "did you mean" + message.split("Did you mean")[1],
+        )
+    _say(f"{message[:1].lower()}{message[1:]}; {cure}")
     return error.exit_code
+
+
+def _wrong_value(error: Any) -> str:
+    """An option's value that is no number, or too small or large a one; pydantic's words for it are not ours."""
+    from secondsight.cli.help_page import limits
+
+    found = error.__cause__.errors()[0]
+    kind = {"int": "a whole number", "float": "a number"}.get(found["type"].partition("_")[0])
+    if error.param is None or not (kind or limits(error.param)):
+        return error.format_message().rstrip(".")
+    name = max(error.param.opts, key=len)
+    wanted = kind or KINDS.get(error.param.type_descriptor.annotation, "a number")
+    return f"{name} {found['input']!r}: must be {', '.join(filter(None, [wanted, limits(error.param)]))}"
+
+
+def _no_option(error: Any, where: str) -> tuple[str, str]:
+    """What is alike here, or whose option it is."""
+    name, verb = error.option_name, error.ctx.command
+    mine = {option for param in verb.params for option in (*param.opts, *param.secondary_opts)}
+    others = getattr(error.ctx.find_root().command, "commands", {})
+    owners = [other for other, command in others.items() if any(name in param.opts for param in command.params)]
+    cure = f"see: {where} --help"
+    if near := difflib.get_close_matches(name, sorted(mine), n=1, cutoff=0.75):
+        cure = f"did you mean {near[0]!r}?"
+    elif owners:
+        cure = f"it is an option of {', '.join(owners)}; {cure}"
+    return f"{where.removeprefix('secondsight ')} has no option {name}", cure
 
 
 def _example(error: Any) -> str | None:

@@ -295,7 +295,7 @@ def _why(found: int, k: int, count: int, left_out: int, where: Where | None, tot
     if found >= k:
         return ""
     if total == 0:
-        return "the index is empty"
+        return "the index is empty; fill it: secondsight index FOLDER -o INDEX"
     if where and count == 0:
         return f"no item passes the filter {words(where)}"
     held = f"{count:,} of {total:,} items pass the filter" if where else f"the index has {total:,} items"

@@ -124,7 +124,7 @@ def model_folder(directory: str | Path) -> Path:
             return folder / inside
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
-            raise WeightsError(f"{folder} is not a saved model: it has no {name}; name one, such as runs/birds/best")
+            raise WeightsError(f"{folder} is not a saved model: it has no {name}; name one, such as runs/photos")
     return folder
 
 

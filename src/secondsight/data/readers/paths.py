@@ -157,6 +157,8 @@ def require_path(path: Path) -> Path:
     name, parent = path.name, path.parent
     while not parent.is_dir() and parent != parent.parent:
         name, parent = parent.name, parent.parent
-    near = nearest(name, (e.name for e in entries(parent)))
+    # By their stems first: that two names end in .jpg does not make them alike.
+    alike = [e.name for e in entries(parent) if nearest(Path(name).stem, [Path(e.name).stem])]
+    near = nearest(name, alike)
     hint = f"did you mean {str(parent / near)!r}?" if near else f"nothing like it is in {str(parent.resolve())!r}"
     raise DataError(f"{path}: no such file or folder; {hint}")
