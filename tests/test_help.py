@@ -11,6 +11,7 @@ import typer.main
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
+from secondsight import terminal
 from secondsight.cli.main import app
 
 
@@ -66,3 +67,12 @@ def test_lists_fit_the_terminal_and_cut_nothing_off(words, columns):
     assert done.exit_code == 0
     assert max(len(line) for line in done.output.splitlines()) <= columns
     assert "…" not in done.output
+
+
+@pytest.mark.parametrize("name", ["cyan", "bold cyan", "yellow", "bold yellow", "green", "progress.remaining"])
+def test_colours_can_be_read_on_white_and_on_black(name):
+    colour = terminal.console().get_style(name).color
+    assert colour is not None
+    parts = [(part / 255 + 0.055) / 1.055 if part else 0.0 for part in colour.get_truecolor()]
+    light = sum(share * part**2.4 for share, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
+    assert min(1.05 / (light + 0.05), (light + 0.05) / 0.05) > 3.5

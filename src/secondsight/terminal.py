@@ -22,11 +22,20 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.segment import Segment
 from rich.table import Table
+from rich.theme import Theme
 
 # C0 and C1 (with ESC and CSI) but not the newline, surrogates (bytes of a file name that are no text), separators that
 # act as newlines, and the marks that turn the direction of writing.
 _ACTING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+_COLOURS = {"cyan": "turquoise4", "yellow": "dark_orange3", "green": "green4"}
+_LEGIBLE = Theme(
+    {bold + name: bold + colour for name, colour in _COLOURS.items() for bold in ("", "bold ")}
+    | dict.fromkeys(("progress.remaining", "progress.elapsed", "progress.download"), "turquoise4")
+)
+"""A terminal's own cyan, yellow and green are too pale on white; these have a contrast near 4 on white and on black."""
 
 
 def plain(text: str) -> str:
@@ -81,7 +90,7 @@ class _Console(Console):
 
 def console(*, stderr: bool = False, **options: Any) -> Console:
     """The console that every verb prints through."""
-    return _Console(stderr=stderr, **options)
+    return _Console(stderr=stderr, theme=_LEGIBLE, **options)
 
 
 def table_console() -> Console:

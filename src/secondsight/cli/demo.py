@@ -70,7 +70,8 @@ def demo(
     made += [("why.png", "why two of these pictures match")]
     made += [("report.html", "the figures, and confident errors")] * bool(reports)
     for name, words in made:
-        console.print(f"  [bold]{terminal.marked(out / name)}[/]  {words}", soft_wrap=True)
+        gap = " " * (2 + len("report.html") - len(name))
+        console.print(f"  [bold]{terminal.marked(out / name)}[/]{gap}{words}", soft_wrap=True)
     paths = [collection.path for collection in collections.values()]
     console.print(f"\nSee it on a page ({duration(time.monotonic() - began)} so far):")
     console.print(f"  [bold cyan]{terminal.marked(command('serve', *paths, '--open'))}[/]", soft_wrap=True)

@@ -65,7 +65,8 @@ def duplicates(
         mine = [group for group in groups if group.tier == name]
         extra = sum(len(group.ids) - 1 for group in mine)
         groups_of = "1 group" if len(mine) == 1 else f"{len(mine):,} groups"
-        console.print(f"[bold]{MEANING[name]}[/]: {groups_of}, {extra:,} more than needed", soft_wrap=True)
+        too_many = f", {extra:,} more than needed" if mine else ""
+        console.print(f"[bold]{MEANING[name]}[/]: {groups_of}{too_many}", soft_wrap=True)
         for group in mine[:most]:
             console.print(
                 f"  {len(group.ids)} pictures" + (f", cosine from {group.score:.3f}" if name != "bytes" else "")
