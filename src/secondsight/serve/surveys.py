@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
@@ -169,6 +168,8 @@ def _groups(service: Service, found: Sequence[Any]) -> dict[str, Any]:
 
 
 def _codewords(service: Service, said: Callable[[int, int], None]) -> dict[str, Any]:
+    import torch
+
     model = service.model()
     found = [item for item in service.index.items() if item.path is not None]
     if not found:
