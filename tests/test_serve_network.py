@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("fastapi")
 
+from secondsight.inference.exported import Exported
+from secondsight.inference.onnx_file import write
 from secondsight.serve.network import NetworkQueue
 from secondsight.serve.one_dnn import OneDnn
 from secondsight.serve.own_model import OwnModel
+from secondsight.serve.shared_cores import SharedCores
 from serve_pictures import pixels, serve_model
 
 PICTURES = [np.asarray(pixels(seed)) for seed in range(6)]
@@ -53,3 +59,34 @@ def test_a_worker_takes_its_share_of_what_waits_and_leaves_the_rest_to_the_other
         queue.submit(PICTURES[0], "a")
     queue.workers = 2
     assert [len(queue._gathered()[0]) for _ in range(4)] == [4, 2, 1, 1]
+
+
+def test_an_exported_file_has_all_cores_for_a_picture_alone_and_a_share_for_batches(tmp_path):
+    pytest.importorskip("onnxruntime")
+    model = serve_model()
+    write(model, tmp_path / "model.onnx")
+    cores = SharedCores(Exported(tmp_path / "model.onnx", threads=2))
+    assert cores.workers == 2
+    images = np.stack([model.transform(picture).numpy() for picture in PICTURES])
+    whole, share, ran = cores.whole, cores.share, []
+    expected = whole(images)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow(some):
+        ran.append(len(some))
+        if len(some) > 1:
+            inside.set()
+            assert go_on.wait(60)
+        return share(some)
+
+    cores.whole = lambda one: ran.append("whole") or whole(one)
+    cores.share = slow
+    np.testing.assert_allclose(cores(images[:1]), expected[:1], atol=1e-5)
+    with ThreadPoolExecutor(1) as thread:
+        batch = thread.submit(cores, images[1:])
+        assert inside.wait(60)
+        np.testing.assert_allclose(cores(images[:1]), expected[:1], atol=1e-5)  # not alone now
+        go_on.set()
+        np.testing.assert_allclose(batch.result(60), expected[1:], atol=1e-5)
+    np.testing.assert_allclose(cores(images[:1]), expected[:1], atol=1e-5)
+    assert ran == ["whole", 5, 1, "whole"]

@@ -58,6 +58,10 @@ class Exported:
         """Of the model that was exported: its vectors and this file's are comparable, unless it is in 8 bits."""
         return self.description.fingerprint
 
+    def on(self, threads: int) -> Exported:
+        """The same file on so many cores."""
+        return Exported(self.path, threads=threads, providers=self.session.get_providers())
+
     def __call__(self, images: np.ndarray) -> np.ndarray:
         """uint8 RGB (B, 3, S, S) to unit vectors (B, D) float32."""
         self._check(images)

@@ -43,10 +43,18 @@ MEASURED, FILE, INT8 = "runtime.json", "model.onnx", "model-int8.onnx"
 
 
 class Runtime:
-    """A function of images with a ``name``; ``speeds`` are images a second, where several were measured."""
+    """A function of images with a ``name``; ``speeds`` are images a second, where several were measured; ``exported``
+    is the file that runs, if one does.
+    """
 
-    def __init__(self, name: str, run: Callable[[Tensor], Tensor], speeds: dict[str, float] | None = None):
-        self.name, self._run, self.speeds = name, run, speeds or {}
+    def __init__(
+        self,
+        name: str,
+        run: Callable[[Tensor], Tensor],
+        speeds: dict[str, float] | None = None,
+        exported: Exported | None = None,
+    ):
+        self.name, self._run, self.speeds, self.exported = name, run, speeds or {}, exported
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Tensor:
@@ -96,7 +104,7 @@ def _build(model: Embedder, name: str, device: torch.device, beside: str | Path 
     if name == "compile":
         return Runtime(name, _compiled(model, device))
     exported = _kept(model, name, device, beside)
-    return Runtime(name, lambda images: torch.from_numpy(exported(images.cpu().numpy())))
+    return Runtime(name, lambda images: torch.from_numpy(exported(images.cpu().numpy())), exported=exported)
 
 
 def _compiled(model: Embedder, device: torch.device) -> Callable[[Tensor], Tensor]:
@@ -155,7 +163,7 @@ def _fastest(model: Embedder, device: torch.device, beside: str | Path | None, *
         known = _read(place / MEASURED).get(here)
         if known is not None and known.get("fingerprint") == fingerprint:
             built = _build(model, known["chosen"], device, beside)
-            return Runtime(built.name, built._run, known["images_per_second"])
+            return Runtime(built.name, built._run, known["images_per_second"], built.exported)
     if not measure:
         return _build(model, "torch", device, beside)
     speeds, built = _measured(model, device, beside)
@@ -163,7 +171,7 @@ def _fastest(model: Embedder, device: torch.device, beside: str | Path | None, *
     place = next(p for p in _places(fingerprint, beside) if _writable(p))
     answer = {"fingerprint": fingerprint, "chosen": chosen, "images_per_second": speeds, "batch": BATCH}
     files.write_text(place / MEASURED, json.dumps({**_read(place / MEASURED), here: answer}, indent=1) + "\n")
-    return Runtime(chosen, built[chosen]._run, speeds)
+    return Runtime(chosen, built[chosen]._run, speeds, built[chosen].exported)
 
 
 def _measured(

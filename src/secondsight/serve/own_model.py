@@ -13,9 +13,8 @@ from secondsight.model import VIEWS, Embedder, mean
 from secondsight.serve.kept import Kept
 from secondsight.serve.network import NetworkQueue
 from secondsight.serve.one_dnn import OneDnn
+from secondsight.serve.shared_cores import WORKERS, SharedCores
 from secondsight.serve.shelf import Seen
-
-WORKERS = 4
 
 
 class OwnModel(NetworkQueue):
@@ -33,6 +32,11 @@ class OwnModel(NetworkQueue):
         self.device, self.runtime = device, runtime
         cores = torch.get_num_threads()
         workers = min(WORKERS, cores) if device == "cpu" and runtime is None else 1
+        exported = getattr(runtime, "exported", None)
+        if exported is not None:
+            embed = SharedCores(exported)
+            self.runtime = lambda images: torch.from_numpy(embed(images.numpy()))
+            workers = embed.workers
         self.cores = cores // workers
         super().__init__(batch=batch, workers=workers)
 

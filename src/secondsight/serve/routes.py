@@ -263,8 +263,9 @@ def _items(app: FastAPI, services: Sequence[Service]) -> None:
 
     @app.get("/api/query/{name}", responses=ERRORS | picture, response_class=Response, summary="An upload, upright")
     async def query(name: Annotated[str, Path(max_length=64)], collection: Which = 0) -> Response:
-        kept = await chosen(services, collection).kept(requests.KnownPicture(query=name))
-        return _jpeg(kept.preview, 3600)
+        service = chosen(services, collection)
+        kept = await service.kept(requests.KnownPicture(query=name))
+        return _jpeg(await service.run(lambda: kept.preview), 3600)
 
 
 def _jpeg(content: bytes, seconds: int) -> Response:

@@ -27,7 +27,7 @@ from secondsight.serve.matcher import Matcher, Question
 from secondsight.serve.network import NetworkQueue
 from secondsight.serve.request_limits import Limits
 from secondsight.serve.requests import KnownPicture, SearchRequest, box_of, where_of
-from secondsight.serve.shelf import WITHOUT_FEATURES, Seen, Shelf, preview
+from secondsight.serve.shelf import PREVIEW, WITHOUT_FEATURES, Seen, Shelf, screen_size
 from secondsight.terminal import plain
 
 T = TypeVar("T")
@@ -116,12 +116,12 @@ class Service:
             raise Busy("the server is busy with other pictures")
         self.waiting += 1
         try:
-            network = await self.run(self.network)
+            network = self._network or await self.run(self.network)
             pixels = await asyncio.wrap_future(self.decoders.pixels(source, network.target, name))
             future = asyncio.wrap_future(network.submit(pixels, name))
-            small = await self.run(preview, pixels) if with_preview else b""
+            shown = await self.run(screen_size, pixels) if with_preview and max(pixels.shape) > PREVIEW else pixels
             kept = await future
-            kept.preview = small
+            kept.pixels = shown if with_preview else None
             return kept
         finally:
             self.waiting -= 1

@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,12 @@ class Seen:
     vector: np.ndarray  # (D,) of unit length
     frame: Frame
     name: str
-    preview: bytes = b""  # a JPEG to show, of an upload
+    pixels: np.ndarray | None = None  # of an upload, no larger than a screen needs
+
+    @cached_property
+    def preview(self) -> bytes:
+        """A JPEG of an upload, made when it is asked for."""
+        return b"" if self.pixels is None else simplejpeg.encode_jpeg(self.pixels, quality=85, colorsubsampling="420")
 
     @property
     def places(self) -> Any:
@@ -78,10 +84,8 @@ class Shelf:
         return len(self._kept)
 
 
-def preview(pixels: np.ndarray) -> bytes:
-    """A JPEG of decoded pixels, upright and no larger than a screen needs."""
-    if max(pixels.shape) > PREVIEW:
-        image = Image.fromarray(pixels)
-        image.thumbnail((PREVIEW, PREVIEW))
-        pixels = np.asarray(image)
-    return simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), quality=85, colorsubsampling="420")
+def screen_size(pixels: np.ndarray) -> np.ndarray:
+    """Decoded pixels, no larger than a screen needs."""
+    image = Image.fromarray(pixels)
+    image.thumbnail((PREVIEW, PREVIEW))
+    return np.array(image)
