@@ -15,7 +15,7 @@ from typing import Any
 import faiss
 import numpy as np
 
-from secondsight.index.segments import Segment, products, widened
+from secondsight.index.segments import Segment, highest, products, widened
 from secondsight.index.snapshot import Snapshot
 from secondsight.index.structures import physical_memory
 
@@ -48,7 +48,7 @@ class Best:
     def see(self, scores: np.ndarray, ids: np.ndarray) -> None:
         """Take the ``scores`` (q, m) of the items ``ids`` (m,) into account."""
         least = self.scores.min(1, initial=np.inf)
-        better = np.flatnonzero(scores.max(1) > least)
+        better = np.flatnonzero(highest(scores) > least)
         if not len(better):
             return
         scores = scores[better]

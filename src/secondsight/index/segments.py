@@ -160,6 +160,15 @@ def products(queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     return (torch.from_numpy(vectors).float() @ torch.from_numpy(queries).T).numpy().T
 
 
+def highest(scores: np.ndarray) -> np.ndarray:
+    """(q,): the highest of every row of ``products``, of which there is at least one."""
+    if "torch" not in sys.modules:
+        return scores.max(1)
+    import torch
+
+    return torch.from_numpy(scores.T).amax(0).numpy()
+
+
 def _pieces(parts: Sequence[np.ndarray], dtype: np.dtype) -> Iterator[tuple[int, memoryview]]:
     """The vectors of all parts in turn, none across the end of a block, and the number of their block."""
     row = 0
