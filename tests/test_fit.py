@@ -10,7 +10,7 @@ from secondsight.cli import train
 from secondsight.cli.main import app
 from secondsight.data import ImageSet
 from secondsight.data.loading.sizes import shorter_side, usual_side
-from secondsight.fit import LARGER, fit_to, suited_size
+from secondsight.fit import LARGER, fit_to, framing
 
 LITE = "efficientnet-lite0"
 
@@ -21,14 +21,16 @@ def pictures(folder, *sizes: tuple[int, int]) -> ImageSet:
     return ImageSet("some", folder, tuple(sorted(file.name for file in folder.iterdir())))
 
 
-def test_large_pictures_are_seen_larger_and_small_ones_are_not_enlarged(tmp_path):
-    assert suited_size(pictures(tmp_path / "photographs", *[(340, 256)] * 5), LITE) == (
+def test_photographs_are_seen_larger_and_of_small_pictures_nothing_is_cut_off(tmp_path):
+    assert framing(pictures(tmp_path / "photographs", *[(340, 256)] * 5), LITE) == (
         LARGER[LITE],
+        "resize-crop",
         "288 pixels a side, for the shorter side of these pictures has 256",
     )
-    size, why = suited_size(pictures(tmp_path / "drawings", *[(72, 300)] * 5), LITE)
-    assert size is None
-    assert why == "the network's own size, for the shorter side of these pictures has 72 pixels"
+    drawings = pictures(tmp_path / "drawings", *[(72, 300)] * 5)
+    small = (None, "resize", "all of each picture, for the shorter side of these has 72 pixels")
+    assert framing(drawings, LITE) == framing(drawings, "vgg16") == small
+    assert fit_to(drawings, weights="random").transform.key.startswith("resize-224")
 
 
 def test_most_pictures_decide_and_broken_ones_do_not(tmp_path):
@@ -38,18 +40,26 @@ def test_most_pictures_decide_and_broken_ones_do_not(tmp_path):
     images = ImageSet("all", tmp_path, (*images.paths, *(f"{i}-broken.jpg" for i in range(3)), "missing.png"))
     assert shorter_side(tmp_path / "0-broken.jpg") is None
     assert usual_side(images) == 300
-    assert suited_size(images, LITE)[0] == LARGER[LITE]
-    assert suited_size(ImageSet("none", tmp_path, ("missing.png",)), LITE)[0] is None
+    assert framing(images, LITE).size == LARGER[LITE]
+    assert framing(ImageSet("none", tmp_path, ("missing.png",)), LITE) == (None, "resize-crop", "")
 
 
 def test_a_network_of_which_nothing_was_measured_keeps_its_size(tmp_path):
-    assert suited_size(pictures(tmp_path, (600, 600)), "vgg16") == (None, "")
+    assert framing(pictures(tmp_path, (600, 600)), "vgg16") == (None, "resize-crop", "")
 
 
 @pytest.mark.parametrize("size", [None, 64])
 def test_the_model_keeps_the_size_that_was_chosen_or_given(tmp_path, size):
     model = fit_to(pictures(tmp_path, *[(256, 256)] * 9), weights="random", size=size)
     assert model.size == (size or LARGER[LITE])
+
+
+def test_training_shows_all_of_small_pictures(tmp_path, capsys):
+    for label in "abcd":
+        pictures(tmp_path / label, *[(72, 72)] * 2)
+    recipe, _ = train._recipe("photos", str(tmp_path), None, None, None, [])
+    assert (recipe.model.size, recipe.data.transform) == (None, "resize")
+    assert "all of each picture, for the shorter side of these has 72 pixels" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("override", "size"), [([], 288), (["model.size=160"], 160)])

@@ -7,7 +7,7 @@ and the matrix after the pooling whitens what comes out, so that what all of the
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -45,23 +45,32 @@ def default_pooling(backbone: str) -> str:
 
 
 LARGER = {"efficientnet-lite0": 288}
-"""Backbone → pixels a side where pictures have as many, nearly: nine places by nine instead of seven by seven, in 1.65
-times the time. On birds and on cars that is better, on small drawings worse (``docs/results.md``).
+"""Backbone → pixels a side for pictures that are not small: nine places by nine instead of seven by seven, in 1.65
+times the time. On birds and on cars that is better (``docs/results.md``).
 """
 
-NEARLY = 0.8
-"""Of as many pixels, which is enough: pictures 256 pixels high gain at 288."""
+SMALL = 230
+"""Pixels of the shorter side below which pictures are small. Of small ones, drawings most of them, everything is shown
+to the network; of photographs the centre is.
+"""
 
 
-def suited_size(images: ImageSet, backbone: str) -> tuple[int | None, str]:
-    """Pixels a side that suit these pictures, None for the network's own; and the reason, in words."""
-    larger = LARGER.get(backbone)
-    if larger is None:
-        return None, ""
+class Framing(NamedTuple):
+    """How pictures are shown to a network: pixels a side (None: its own), which part, and why, in words."""
+
+    size: int | None
+    transform: str
+    why: str
+
+
+def framing(images: ImageSet, backbone: str) -> Framing:
+    """What suits these pictures."""
     side = usual_side(images)
-    if side < NEARLY * larger:
-        return None, f"the network's own size, for the shorter side of these pictures has {side:,} pixels"
-    return larger, f"{larger} pixels a side, for the shorter side of these pictures has {side:,}"
+    if 0 < side < SMALL:
+        return Framing(None, "resize", f"all of each picture, for the shorter side of these has {side:,} pixels")
+    larger = LARGER.get(backbone) if side else None
+    why = f"{larger} pixels a side, for the shorter side of these pictures has {side:,}" if larger else ""
+    return Framing(larger, "resize-crop", why)
 
 
 def fit_to(
@@ -83,7 +92,7 @@ def fit_to(
         name: A pooling, fitted; ``"average"`` for the network's features averaged; None for ``default_pooling``.
         backbone, weights: The published network.
         count: Images to fit to.
-        size: Pixels a side; None for ``suited_size``, or the network's own for "average".
+        size: Pixels a side; None for what ``framing`` says, or the network's own for "average".
         mirror: Embed each image together with its mirror image, in twice the time.
         device: Where the network runs.
         seed: Of the k-means and of what else is random.
@@ -92,16 +101,15 @@ def fit_to(
     name = name or default_pooling(backbone)
     if name == "average":
         return published(backbone, weights=str(weights), size=size, mirror=mirror).to(device)
-    if size is None:
-        size, _ = suited_size(images, backbone)
+    framed = framing(images, backbone)
     options = SETTINGS.get(family(name), {"dim": 512, "reduce": 256})
     model = Embedder.build(
         backbone=backbone,
         weights=weights,
         pooling=name,
-        size=size,
+        size=framed.size if size is None else size,
         mirror=mirror,
-        transform="resize-crop",
+        transform=framed.transform,
         **options,
     )
     model.to(device).eval()

@@ -146,7 +146,7 @@ def _model(
 
         return open_model(name, weights=weights), name
     from secondsight.data.imageset import ImageSet
-    from secondsight.fit import default_pooling, fit_to, suited_size
+    from secondsight.fit import default_pooling, fit_to, framing
     from secondsight.index import scan
 
     spec, kind = scan.absolute(data[0])
@@ -160,9 +160,8 @@ def _model(
     if pooling != "average":
         seen = min(count, len(files))
         words = [f"{backbone} with {pooling} fitted to {seen:,} of these pictures", "no labels, no training"]
-        if size is None:
-            size, why = suited_size(images, backbone)
-            words += [why] if why else []
+        why = framing(images, backbone).why
+        words += [why] if why and size is None else []
     model = fit_to(images, pooling, backbone=backbone, weights=weights, size=size, count=count, device=device)
     return model, "; ".join(words)
 

@@ -100,9 +100,9 @@ def _recipe(
         from secondsight.train.sets import adapted
 
         wanted = adapted(wanted, override, say=lambda words: console.print(words, markup=False, soft_wrap=True))
-        wanted, why = _sized(wanted, override)
+        wanted, why = _framed(wanted, override)
         if why:
-            console.print(f"{why}; --set model.size=224 takes 0.6 times the time", markup=False, soft_wrap=True)
+            console.print(why, markup=False, soft_wrap=True)
     if name is None:
         if pooling is None and not any(word.startswith("model.") for word in override):
             from secondsight.train.candidates import suited
@@ -120,18 +120,19 @@ def _last_name(word: str) -> str:
     return Path(word.rpartition(":")[2]).name
 
 
-def _sized(recipe: Recipe, override: list[str]) -> tuple[Recipe, str]:
-    """The recipe at the size that suits the pictures, and why, unless it or the user has set one."""
+def _framed(recipe: Recipe, override: list[str]) -> tuple[Recipe, str]:
+    """The recipe with the pictures shown as suits them, and why, unless it or the user has said how."""
     from secondsight import data
-    from secondsight.fit import suited_size
+    from secondsight.fit import framing
 
-    settled = recipe.model.size is not None or any(word.startswith("model.size") for word in override)
-    if settled or recipe.data.transform != "resize-crop":  # larger was tried with that one only
+    told = any(word.startswith(("model.size", "data.transform")) for word in override)
+    if told or recipe.model.size is not None or recipe.data.transform != "resize-crop":
         return recipe, ""
-    size, why = suited_size(data.open(recipe.data.path, missing=recipe.data.missing), recipe.model.backbone)
-    if size is None:
-        return recipe, ""
-    return recipe.model_copy(update={"model": recipe.model.model_copy(update={"size": size})}), why
+    size, transform, why = framing(data.open(recipe.data.path, missing=recipe.data.missing), recipe.model.backbone)
+    if size is not None:
+        why += "; --set model.size=224 takes 0.6 times the time"
+    changes = {"model": {"size": size}, "data": {"transform": transform}}
+    return recipe.model_copy(update={k: getattr(recipe, k).model_copy(update=v) for k, v in changes.items()}), why
 
 
 def _folder_name(data: str) -> str:
