@@ -53,6 +53,26 @@ def test_several_workers_give_the_vectors_of_one(threads):
     queue.close()
 
 
+def test_a_second_model_and_other_threads_have_as_many_cores_as_before(threads):
+    torch.set_num_threads(4)
+    queues, cores = [], []
+    for work in (
+        lambda: queues.append(OwnModel(serve_model(), batch=4)),
+        lambda: queues.append(OwnModel(serve_model(), batch=4)),
+        lambda: cores.append(torch.get_num_threads()),
+    ):
+        thread = threading.Thread(target=work)  # one that has not met torch
+        thread.start()
+        thread.join()
+        for queue in queues:  # its workers have begun
+            for future in [queue.submit(p, "a") for p in PICTURES * 3]:
+                future.result(60)
+    assert [(queue.workers, queue.cores) for queue in queues] == [(4, 1), (4, 1)]
+    assert cores == [4]
+    for queue in queues:
+        queue.close()
+
+
 def test_a_worker_takes_its_share_of_what_waits_and_leaves_the_rest_to_the_others():
     queue = NetworkQueue(batch=16, workers=0)  # nobody works
     for _ in range(8):
