@@ -183,6 +183,8 @@ class JCF(Pooling):
                 raise ShapeError(f"the second input {tuple(y.shape)} must have the first one's shape {tuple(x.shape)}")
         h, g = self._assign(x, mask, y)
         uv, bias = self.uv, self._bias()
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            self._combined = None  # what may learn now: fused optimisers change parameters and do not count it
         if self.mixers and self._routes and self._still:
             uv, bias = self._unshared_once()
         elif self.mixers and self._routes and self._enough(locations=x.shape[0] * x.shape[1]):
