@@ -38,7 +38,7 @@ class OwnModel(NetworkQueue):
             embed = SharedCores(exported)
             self.runtime = lambda images: torch.from_numpy(embed(images.numpy()))
             workers = embed.workers
-        self.cores = cores // workers
+        self.cores = max(1, cores // workers)
         super().__init__(batch=batch, workers=workers)
 
     def _work(self) -> None:
