@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from secondsight.errors import ConfigError, ShapeError
 from secondsight.explain import from_features
 from secondsight.explain.agreement import best_movement, movements
 from secondsight.explain.geometry import Frame
+
+codewords = importlib.import_module("secondsight.explain.codewords")  # the function has the same name
 
 PLACES = GRID[0] * GRID[1]
 
@@ -186,6 +189,14 @@ def test_codewords_without_maps_are_the_same_and_say_how_far_they_are(sighted, p
     for one, other in zip(whole.words, few.words, strict=True):
         assert (one.number, one.carried, one.patches[0].jpeg) == (other.number, other.carried, other.patches[0].jpeg)
         assert (len(one.maps), len(other.maps)) == (min(5, len(images)), 0)
+
+
+def test_a_survey_of_codewords_keeps_no_features(sighted, photos, monkeypatch):
+    surveyed, kept = codewords._surveyed, []
+    monkeypatch.setattr(codewords, "_surveyed", lambda seen, *rest: kept.extend(seen) or surveyed(seen, *rest))
+    explain.codewords(sighted, data.open(str(photos)))
+    assert kept
+    assert not any(here.features.untyped_storage().nbytes() for here in kept)
 
 
 def test_the_codewords_page_is_one_file(sighted, photos, tmp_path):

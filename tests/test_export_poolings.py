@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 
 import numpy as np
 import pytest
@@ -166,3 +167,10 @@ def eigen(traced, tmp_path_factory):
     path = tmp_path_factory.mktemp("eigen") / "eigen.onnx"
     path.write_bytes(proto.SerializeToString())
     return session(path, threads=1)
+
+
+def test_an_export_that_succeeds_says_nothing(caplog):
+    layer = pooling.build("jcf-8-4", D, OUT, assign="top-1").eval()
+    dims = ({0: torch.export.Dim("b", min=1, max=99)},)
+    translated(Maps({"jcf": layer}), (torch.randn(3, 5, 6, D),), dims, inputs=["x"], outputs=["z"])
+    assert not [record.message for record in caplog.records if record.levelno >= logging.WARNING]

@@ -227,7 +227,7 @@ def test_little_memory_is_kept_to_in_a_small_collection_too(tmp_path):
     engine = made.info()["engine"]
     assert engine["structure"] != "exact"
     assert engine["bytes a vector"] <= 50
-    assert "500 × 32 numbers take 32 kB" in engine["reason"]
+    assert "500 × 32 numbers take 64 kB" in engine["reason"]
 
 
 def test_half_precision_finds_the_same_cells():
@@ -244,7 +244,8 @@ def test_half_precision_finds_the_same_cells():
 
 
 def test_the_choice_follows_from_size_and_memory_and_says_why():
-    assert choose(10_000, 512).name == "exact"
+    assert choose(10_000, 512).name == choose(10_000, 512, memory=21_000_000).name == "exact"
+    assert "512 numbers take 20.5 MB" in choose(10_000, 512, memory=20_000_000).reason
     million = choose(1_000_000, 512, memory=4_000_000_000)
     assert million.name == "ivf-sq8"
     assert "fits into 4 GB of memory" in million.reason

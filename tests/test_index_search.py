@@ -268,6 +268,14 @@ def test_what_is_kept_in_memory_changes_no_answer(tmp_path, monkeypatch, share, 
     assert made.info()["engine"]["bytes a vector"] == DIM * (4 if share else 2)
 
 
+@pytest.mark.parametrize("share", [1 / 8, 0], ids=["float32 in memory", "float16"])
+def test_no_query_has_no_answer(tmp_path, monkeypatch, share):
+    monkeypatch.setattr(exact, "WIDE", share)
+    made = index.create(tmp_path / "w.index", dim=DIM)
+    made.add_vectors(unit(np.random.default_rng(0).standard_normal((20, DIM))))
+    assert made.search([], 3).ids.shape == made.search(np.zeros((0, DIM), np.float32), 3).ids.shape == (0, 3)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_vectors_of_many_segments_are_fetched_in_the_order_asked_for(tmp_path, dtype):
     made = index.create(tmp_path / "s.index", dim=DIM, dtype=dtype)

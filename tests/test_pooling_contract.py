@@ -64,6 +64,15 @@ def test_the_order_of_locations_does_not_matter_unless_positions_do(pool):
         torch.testing.assert_close(turned, pool(x, grid=GRID), rtol=1e-3, atol=1e-4)
 
 
+def test_how_features_lie_in_memory_does_not_matter(pool):
+    pool, x = copy.deepcopy(pool).requires_grad_(), features().requires_grad_()  # channels last, and channel by channel
+    turned = x.detach().mT.contiguous().mT.requires_grad_()
+    for one in (x, turned):
+        pool(one, grid=GRID).square().sum().backward()
+    torch.testing.assert_close(pool(turned, grid=GRID), pool(x, grid=GRID), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(turned.grad, x.grad, rtol=1e-2, atol=1e-2)
+
+
 def test_what_is_masked_out_does_not_exist(pool):
     x = features()
     mask = torch.ones(3, 12, dtype=torch.bool)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch.autograd import gradcheck
@@ -227,11 +229,22 @@ def test_projectors_are_combined_once_until_a_parameter_changes(monkeypatch):
         z = m(x)
         assert torch.equal(z, m(x))
         assert len(combined) == before + 1
+        m.eval()(x)  # as it was
+        assert len(combined) == before + 1
         with torch.enable_grad():
             torch.testing.assert_close(z, m(x).detach())
-    before = len(combined)
-    m.eval()(x)  # as it was
-    assert len(combined) == before
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_layer_that_learns_in_evaluation_mode_is_seen_to_have_learned(fused):
+    x, m = features(1, 7, 6), layer("jcf-5-3", assign="top-2").eval()
+    step = torch.optim.SGD([p for p in m.parameters() if p.requires_grad], lr=1e-3, fused=fused).step
+    with torch.no_grad():
+        m(x)
+    m(x).square().mean().backward()
+    step()
+    with torch.no_grad():
+        torch.testing.assert_close(m(x), copy.deepcopy(m).train().eval()(x))
 
 
 @pytest.mark.parametrize("assign", ["soft", "top-2"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -53,6 +54,26 @@ def test_several_workers_give_the_vectors_of_one(threads):
     queue.close()
 
 
+def test_a_second_model_and_other_threads_have_as_many_cores_as_before(threads):
+    torch.set_num_threads(4)
+    queues, cores = [], []
+    for work in (
+        lambda: queues.append(OwnModel(serve_model(), batch=4)),
+        lambda: queues.append(OwnModel(serve_model(), batch=4)),
+        lambda: cores.append(torch.get_num_threads()),
+    ):
+        thread = threading.Thread(target=work)  # one that has not met torch
+        thread.start()
+        thread.join()
+        for queue in queues:  # its workers have begun
+            for future in [queue.submit(p, "a") for p in PICTURES * 3]:
+                future.result(60)
+    assert [(queue.workers, queue.cores) for queue in queues] == [(4, 1), (4, 1)]
+    assert cores == [4]
+    for queue in queues:
+        queue.close()
+
+
 def test_a_worker_takes_its_share_of_what_waits_and_leaves_the_rest_to_the_others():
     queue = NetworkQueue(batch=16, workers=0)  # nobody works
     for _ in range(8):
@@ -90,3 +111,23 @@ def test_an_exported_file_has_all_cores_for_a_picture_alone_and_a_share_for_batc
         np.testing.assert_allclose(batch.result(60), expected[1:], atol=1e-5)
     np.testing.assert_allclose(cores(images[:1]), expected[:1], atol=1e-5)
     assert ran == ["whole", 5, 1, "whole"]
+
+
+def test_an_exported_runtime_may_have_more_cores_than_torch_and_the_system_need_not_say_how_many(
+    threads, tmp_path, monkeypatch
+):
+    pytest.importorskip("onnxruntime")
+    torch.set_num_threads(1)
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    model = serve_model()
+    write(model, tmp_path / "model.onnx")
+    assert SharedCores(Exported(tmp_path / "model.onnx", threads=0)).workers == min(4, os.cpu_count() or 1)
+
+    def run(images):
+        raise AssertionError("the exported file runs")
+
+    run.exported = Exported(tmp_path / "model.onnx", threads=2)
+    queue = OwnModel(model, batch=4, runtime=run)
+    assert (queue.workers, queue.cores) == (2, 1)
+    assert queue.submit(PICTURES[0], "a").result(60).vector.shape == (model.dim,)
+    queue.close()

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import secondsight
 import train_tiny
 from secondsight.cli.main import app
+from secondsight.cli.train import _recipe
 from secondsight.errors import ConfigError, UnknownName
 from secondsight.train import recipe_file
 
@@ -164,3 +165,12 @@ def test_tensorboard_gets_the_curves(recipe, tmp_path):
     board = EventAccumulator(str(out / "tensorboard")).Reload()
     assert [event.step for event in board.Scalars("train/loss")] == list(range(1, 16))
     assert len(board.Scalars("validation/recall@1")) == 3
+
+
+def test_a_folder_that_is_called_like_a_recipe_does_not_hide_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("paper-cub", "photos"):
+        (tmp_path / name).mkdir()
+    assert _recipe("paper-cub", None, None, None, None, [])[0].data.path == "cub200"
+    with pytest.raises(ConfigError, match="secondsight train --data photos"):  # this recipe has no pictures of its own
+        _recipe("photos", None, None, None, None, [])

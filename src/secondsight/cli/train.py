@@ -85,7 +85,8 @@ def _recipe(
 
     given = {"data.path": data, "model.pooling": pooling, "model.backbone": backbone, "loss.name": loss}
     words = [recipe_file.word(key, value) for key, value in given.items() if value is not None]
-    if name is not None and data is None and Path(name).is_dir() and not _is_run(name):
+    whole = shipped.files().keys() - {DEFAULT}  # recipes that name their pictures
+    if name is not None and data is None and name not in whole and Path(name).is_dir() and not _is_run(name):
         raise ConfigError(
             f"{name} is a folder, not a recipe; to learn from its pictures: secondsight train --data {name}"
         )

@@ -110,7 +110,7 @@ def codewords(
         rows.append(int(index))
         # Features are the bulk of it; what is needed of them is kept.
         _ = here.assignment, here.scaled
-        here.features = here.features[:, :0]
+        here.features = here.features[:, :0].clone()  # a view would keep all of them
         seen.append(here)
     if not seen:
         raise DataError(f"{images.root}: none of {len(chosen)} images can be read")

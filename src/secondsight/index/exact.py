@@ -138,7 +138,7 @@ class Exact:
     def _multiply(self, best: Best, queries: np.ndarray, segment: Segment, mask: np.ndarray | None) -> None:
         stored = _numbers(self.blocks[segment.id])
         if mask is None:  # what need not be widened need not fit into a cache, only its scores
-            step = ROWS if stored.dtype != np.float32 else max(ROWS, _SCORES // len(queries))
+            step = ROWS if stored.dtype != np.float32 else max(ROWS, _SCORES // max(1, len(queries)))
             chosen = [slice(start, start + step) for start in range(0, segment.rows, step)]
         else:
             parts = _parts(np.flatnonzero(mask))

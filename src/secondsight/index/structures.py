@@ -1,6 +1,6 @@
 """Which structure answers searches: chosen from the number of vectors, their dimension and the memory there is.
 
-    exact      every vector is compared; float16 in memory
+    exact      every vector is compared; float32 in memory where there is much of it, else float16
     ivf-sq8    cells (k-means), a byte a number
     bits       cells, one bit a number (RaBitQ, Gao and Long 2024) and two numbers more
     ivf-pq     cells, product codes of 4 bits: for memory that even bits do not fit into
@@ -74,16 +74,16 @@ def choose(n: int, dim: int, *, memory: int | None = None, wanted: str | None = 
     said = f"{_bytes(budget)} of memory" + ("" if memory is not None else " (half of this machine's)")
     if wanted is not None and wanted not in ("exact", *KINDS):
         raise UnknownName("structure", wanted, ["exact", *KINDS])
-    if wanted == "exact" or (wanted is None and n * dim <= EXACT and 2 * n * dim <= budget):
+    if wanted == "exact" or (wanted is None and n * dim <= EXACT and 4 * n * dim <= budget):
         reason = f"{n:,} × {dim} numbers are few enough to compare every vector" if n * dim <= EXACT else "asked for"
-        return Structure("exact", "", 2.0 * dim, (1,), reason)
+        return Structure("exact", "", 4.0 * dim, (1,), reason)
     for name, kind in KINDS.items():
         size = kind.code(dim)
         if wanted == name:
             return Structure(name, kind.factory(n, dim, dim // 16), size, kind.candidates, "asked for")
         if wanted is None and name != "hnsw" and n * size <= budget:
             why = f"all of {n:,} × {dim} numbers " + (
-                "take too long to compare" if n * dim > EXACT else f"take {_bytes(2 * n * dim)}"
+                "take too long to compare" if n * dim > EXACT else f"take {_bytes(4 * n * dim)}"
             )
             reason = f"{why}; {kind.loss}, {_bytes(n * size)} in all, fits into {said}"
             return Structure(name, kind.factory(n, dim, dim // 16), size, kind.candidates, reason)

@@ -92,7 +92,8 @@ def translated(
     except Exception as error:
         raise ConfigError(_explained(module, error)) from error
     assert onnx_program is not None
-    _shorten(onnx_program.model)
+    with _quiet():
+        _shorten(onnx_program.model)
     return onnx_program.model_proto
 
 

@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from secondsight.errors import ConfigError, ShapeError, require_known
+from secondsight.evaluation_mode import evaluating
 from secondsight.functional.pooling.assignment import nearest
 from secondsight.functional.pooling.codeword_sums import codeword_sums
 from secondsight.functional.pooling.combined_projectors import combined_projectors
@@ -183,6 +184,8 @@ class JCF(Pooling):
                 raise ShapeError(f"the second input {tuple(y.shape)} must have the first one's shape {tuple(x.shape)}")
         h, g = self._assign(x, mask, y)
         uv, bias = self.uv, self._bias()
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            self._combined = None  # what may learn now: fused optimisers change parameters and do not count it
         if self.mixers and self._routes and self._still:
             uv, bias = self._unshared_once()
         elif self.mixers and self._routes and self._enough(locations=x.shape[0] * x.shape[1]):
@@ -360,12 +363,9 @@ class JCF(Pooling):
         return self.ending(sums if gains is None else gains.square().to(sums.dtype) @ sums)
 
     def _sums(self, features: Features) -> Float[Tensor, "images out"]:
-        was_training = self.training
-        self.eval()  # no dropout
         batches = image_batches(features, self.in_dim, of="jcf with a power or whitening")
-        sums = torch.cat([self._summed(some.to(self.uv)) for some in batches])
-        self.train(was_training)
-        return sums
+        with evaluating(self):  # no dropout
+            return torch.cat([self._summed(some.to(self.uv)) for some in batches])
 
     def flops(self, locations: int) -> int:
         """Of one image among many: what is done once a batch, combining shared projectors, is left out."""

@@ -15,6 +15,7 @@ from secondsight.serve.network import NetworkQueue
 from secondsight.serve.one_dnn import OneDnn
 from secondsight.serve.shared_cores import WORKERS, SharedCores
 from secondsight.serve.shelf import Seen
+from secondsight.serve.torch_cores import limited
 
 
 class OwnModel(NetworkQueue):
@@ -37,12 +38,12 @@ class OwnModel(NetworkQueue):
             embed = SharedCores(exported)
             self.runtime = lambda images: torch.from_numpy(embed(images.numpy()))
             workers = embed.workers
-        self.cores = cores // workers
+        self.cores = max(1, cores // workers)
         super().__init__(batch=batch, workers=workers)
 
     def _work(self) -> None:
-        torch.set_num_threads(self.cores)  # of this thread
-        super()._work()
+        with limited(self.cores):
+            super()._work()
 
     @torch.no_grad()
     def run(self, pictures: list[np.ndarray], names: list[str]) -> list[Seen]:

@@ -19,7 +19,8 @@ class SharedCores:
     """
 
     def __init__(self, exported: Exported):
-        cores = exported.session.get_session_options().intra_op_num_threads or len(os.sched_getaffinity(0))
+        mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = exported.session.get_session_options().intra_op_num_threads or mine
         on_cpu = exported.session.get_providers() == ["CPUExecutionProvider"]
         self.workers = min(WORKERS, cores) if on_cpu else 1
         self.whole = exported

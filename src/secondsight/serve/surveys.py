@@ -168,7 +168,7 @@ def _groups(service: Service, found: Sequence[Any]) -> dict[str, Any]:
 
 
 def _codewords(service: Service, said: Callable[[int, int], None]) -> dict[str, Any]:
-    import torch
+    from secondsight.serve.torch_cores import limited
 
     model = service.model()
     found = [item for item in service.index.items() if item.path is not None]
@@ -186,8 +186,8 @@ def _codewords(service: Service, said: Callable[[int, int], None]) -> dict[str, 
         labels=np.array([numbers[str(item.label)] for item in chosen]) if known else None,
         classes=tuple(labels) if known else (),
     )
-    torch.set_num_threads(service.network().cores)  # of this thread: with all of them it waits for those that search
-    survey = explain.codewords(model, images, sample=len(images), maps=0, looked=said)
+    with limited(service.network().cores):  # with all of them it waits for those that search
+        survey = explain.codewords(model, images, sample=len(images), maps=0, looked=said)
     ids = {str(images.path(i)): item.id for i, item in enumerate(chosen)}
     return {
         "images": survey.images,

@@ -79,7 +79,7 @@ def restore(found: Checkpoint, parts: RunParts, watch: Watch, *, where: Path) ->
 
 
 def _laid_out(state: dict[int, dict[str, Any]], parts: RunParts) -> dict[int, dict[str, Any]]:
-    """Moments in the memory format of their parameters: another one may take kernels that round differently."""
+    """Moments in the memory format of their parameters: fused steps take the numbers of both as they lie in memory."""
     for number, parameter in enumerate(trainable(parts.optimizer)):
         for key, value in state.get(number, {}).items():
             if isinstance(value, Tensor) and value.shape == parameter.shape:

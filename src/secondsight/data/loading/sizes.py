@@ -9,7 +9,6 @@ from PIL import Image
 
 from secondsight.data.imageset import ImageSet
 from secondsight.data.loading.decode import formats, is_heic, open_regular, register_heic
-from secondsight.errors import SecondsightError
 
 
 def shorter_side(path: str | Path) -> int | None:
@@ -21,8 +20,6 @@ def shorter_side(path: str | Path) -> int | None:
             file.seek(0)
             with Image.open(file, formats=formats()) as image:
                 return min(image.size)
-    except SecondsightError:
-        return None
     except Exception:  # a broken header can make Pillow's parsers raise anything, IndexError to struct.error
         return None
 

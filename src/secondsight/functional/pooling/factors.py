@@ -146,7 +146,7 @@ class _PosteriorMoments(torch.autograd.Function):
             return plain_gradients(_plain_moments, (x, centre, share, m, o, p), grads)
         (b, _, d), (n, f1) = x.shape, o.shape
         d_totals, d_sums = grads[0].reshape(n * f1, b), grads[1].reshape(n * f1, b, d)
-        dx, learned = torch.empty_like(x), any(ctx.needs_input_grad[3:])
+        dx, learned = x.new_empty(x.shape), any(ctx.needs_input_grad[3:])
         dm, do, dp = torch.zeros_like(m).view(-1, d), torch.zeros_like(o).view(-1), torch.zeros_like(p)
         members = _members(n, f1, x)
         for some in image_slices(x):
