@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,36 +21,17 @@ from secondsight.train.choice import choose_pooling
 from secondsight.train.recipe import Recipe
 from secondsight.train.sets import Sets, open_sets
 
-
-@dataclass(frozen=True)
-class Rival:
-    """What another pooling changes of a recipe: the model and, where it is taken, how it learns (section → keys)."""
-
-    model: dict[str, Any]
-    learning: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def pooled(self, recipe: Recipe) -> Recipe:
-        return _changed(recipe, {"model": self.model})
-
-    def taken(self, recipe: Recipe) -> Recipe:
-        return _changed(self.pooled(recipe), self.learning)
-
-
-RIVALS = {
-    "average": Rival({"pooling": "average", "pooling_options": {"power": 0.5, "whiten": 0.25}}),
-    "gem": Rival({"pooling": "gem", "pooling_options": {"p": 2.0, "whiten": 0.25}}),
-    "pairs before the head": Rival(
-        {
-            "backbone_options": {"head": False},
-            "reduce": 128,
-            "pooling_options": {"start": "pairs", "whiten": 0.25, "width": 640, "assign": "top-1", "gains": True},
-        },
-        # As recipes/quick-frozen.toml: its ends gain, the whole of it loses (docs/reports/runs.md: cars, cars-stages).
-        {"model": {"freeze": "all"}, "optimizer": {"head_lr": 0.0, "end_lr": 5e-3}},
-    ),
+RIVALS: dict[str, dict[str, Any]] = {
+    "average": {"pooling": "average", "pooling_options": {"power": 0.5, "whiten": 0.25}},
+    "gem": {"pooling": "gem", "pooling_options": {"p": 2.0, "whiten": 0.25}},
+    "pairs before the head": {
+        "backbone_options": {"head": False},
+        "reduce": 128,
+        "pooling_options": {"start": "pairs", "whiten": 0.25, "width": 640, "assign": "top-1"},
+    },
 }
-"""The simpler sums with JCF's ending, and JCF as the second moment of the layer before the network's last one, which
-suits things that differ in their parts more than in their kind (cars).
+"""What each changes of a recipe's model: the simpler sums with JCF's ending, and JCF as the second moment of the layer
+before the network's last one, which suits things that differ in their parts more than in their kind (cars).
 """
 
 IMAGES, OF_A_CLASS, FEWEST = 1500, 30, 100
@@ -73,7 +53,7 @@ def suited(recipe: Recipe, *, say: Callable[[str], None]) -> Recipe:
         return recipe
     preferred = recipe.model.pooling
     recipes = {preferred: recipe}
-    recipes |= {name: rival.pooled(recipe) for name, rival in RIVALS.items() if name != preferred}
+    recipes |= {name: _with_rival(recipe, name) for name in RIVALS if name != preferred}
     networks = {name: _network(other, model.backbone) for name, other in recipes.items()}
     networks = {name: network for name, network in networks.items() if network is not None}
     features, labels = _features(model, set(networks.values()), recipe, images, say=say)
@@ -90,12 +70,11 @@ def suited(recipe: Recipe, *, say: Callable[[str], None]) -> Recipe:
         seed=recipe.train.seed,
     )
     say(str(choice))
-    return recipe if choice.name == preferred else RIVALS[choice.name].taken(recipe)
+    return recipes[choice.name]
 
 
-def _changed(recipe: Recipe, changes: dict[str, dict[str, Any]]) -> Recipe:
-    sections = {name: getattr(recipe, name).model_copy(update=keys) for name, keys in changes.items()}
-    return recipe.model_copy(update=sections)
+def _with_rival(recipe: Recipe, name: str) -> Recipe:
+    return recipe.model_copy(update={"model": recipe.model.model_copy(update=RIVALS[name])})
 
 
 def _network(recipe: Recipe, backbone: Backbone) -> Backbone | None:
