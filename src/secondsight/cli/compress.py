@@ -34,7 +34,10 @@ def compress(
         0, min=0, help="Steps of fine-tuning towards the large model's embeddings; no labels needed."
     ),
     out: Path = typer.Option(
-        None, help="Where the small model goes; default: beside MODEL, with a name that says what was done."
+        None,
+        "--out",
+        "-o",
+        help="Where the small model goes; default: beside MODEL, with a name that says what was done.",
     ),
     seed: int = typer.Option(0, min=0, help="Random seed for the sample and the fine-tuning."),
     missing: str = MISSING,

@@ -56,7 +56,7 @@ def evaluate(
     min_images: int = typer.Option(1, min=1, help="Leave out classes with fewer images."),
     strict: bool = typer.Option(False, "--strict", help="A file that cannot be read is an error."),
     missing: str = MISSING,
-    out: Path = typer.Option(None, help="Where the report goes; default: runs/evaluate-MODEL-DATA."),
+    out: Path = typer.Option(None, "--out", "-o", help="Where the report goes; default: runs/evaluate-MODEL-DATA."),
     save: bool = typer.Option(False, "--save", help="Also keep embeddings.npy and labels.txt, to evaluate them again."),
     rerank: list[str] = typer.Option(
         None, help="Also measure what re-ranking gains: alpha-qe, dba or k-reciprocal; may be repeated."

@@ -37,7 +37,7 @@ def reproduce(
     rows: str = typer.Option("*", metavar="GLOB", help="Only rows whose name fits, e.g. 'jcf-32*'."),
     limit: int = typer.Option(None, min=1, help="Stop after this many runs."),
     minutes: float = typer.Option(None, min=0, help="Stop after this many minutes, in the middle of a run if need be."),
-    out: Path = typer.Option(Path("results"), help="Where results are kept, one line a run."),
+    out: Path = typer.Option(Path("results"), "--out", "-o", help="Where results are kept, one line a run."),
     work: Path = typer.Option(Path("runs/reproduce"), help="Where the runs themselves live."),
     keep_models: bool = typer.Option(False, "--keep-models", help="Keep the weights of finished runs."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print what would run and how long it would take."),
