@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import importlib.util
 import shlex
 import sys
 import threading
@@ -169,8 +170,11 @@ def write_page(path: Path, tables: list[Table], out: Path, *, command: str) -> N
     for file in sorted(out.glob("*.jsonl")):
         if file.stem not in known:
             typer.echo(f"{file} is left out: no table is called {file.stem!r}", err=True)
-    for file in results_page.write(path, tables, out, command=command):
+    written = results_page.write(path, tables, out, command=command)
+    for file in written:
         typer.echo(file)
+    if importlib.util.find_spec("matplotlib") is None and any(table.plot for table in tables):
+        typer.echo("without plots, which need matplotlib: pip install 'secondsight[plots]'", err=True)
 
 
 def _numbers(text: str | None, option: str) -> list[int] | None:
