@@ -156,15 +156,16 @@ def _model(
         raise DataError(f"{data[0]}: no images here (looked for .jpg, .png, .webp and others, in every folder below)")
     images = ImageSet("images", Path(root.base), tuple(files))
     pooling = name or default_pooling(backbone)
-    words = [f"{backbone}, its features averaged as they are", "nothing fitted"]
-    if pooling != "average":
-        seen = min(count, len(files))
-        words = [f"{backbone} with {pooling} fitted to {seen:,} of these pictures", "no labels, no training"]
-        if size is None:
-            size, why = suited_size(images, backbone)
-            words += [why] if why else []
-    model = fit_to(images, pooling, backbone=backbone, weights=weights, size=size, count=count, device=device)
-    return model, "; ".join(words)
+    words, seen = [f"{backbone}, its features averaged as they are", "nothing fitted"], []
+    why = ""
+    if pooling != "average" and size is None:
+        size, why = suited_size(images, backbone)
+    model = fit_to(
+        images, pooling, backbone=backbone, weights=weights, size=size, count=count, device=device, tell=seen.append
+    )
+    if seen:
+        words = [f"{backbone} with {pooling} fitted to {seen[0]:,} of these pictures", "no labels, no training"]
+    return model, "; ".join([*words, *([why] if why else [])])
 
 
 def _count(data: list[str]) -> int:
