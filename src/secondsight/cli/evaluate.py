@@ -201,8 +201,14 @@ def _open(data: str, split: str, min_images: int, missing: str) -> ImageSet:
 
 
 def _run_name(model: str, data: str | None) -> str:
-    """A file name from the last words of both: runs/birds/best and photos/ give evaluate-birds-photos."""
-    return "-".join(["evaluate", _short(model), *([_short(data)] if data else [])])
+    """A file name from the last words of both. An index keeps its ending: beside it may be a run of that name.
+
+    >>> _run_name("runs/birds/best", "photos/"), _run_name("birds.index", "list.csv")
+    ('evaluate-birds-photos', 'evaluate-birds.index-list')
+    """
+    ending = Path(model.rstrip("/")).suffix
+    name = _short(model) + (ending if ending in (".index", ".onnx") else "")
+    return "-".join(["evaluate", name, *([_short(data)] if data else [])])
 
 
 def _short(text: str) -> str:
