@@ -201,6 +201,8 @@ def test_the_command_looks_at_training_classes_and_judges_by_held_out_ones(tmp_p
     done = CliRunner().invoke(app, [*map(str, words), "--split", "validation"])
     assert done.exit_code == 0, done.output
     assert looked_at[0].classes == ("a", "b", "c")
+    assert "…" not in done.output, "no heading is cut off"
+    assert "R@1" in done.output
     small = secondsight.load(tmp_path / "large-r2-d8")
     assert (small.config.pooling, small.dim) == ("jcf-6-2", 8)
     figures = json.loads((tmp_path / "large-r2-d8" / "compression.json").read_text())["figures"]

@@ -24,7 +24,8 @@ from secondsight.data import open as open_images
 from secondsight.data.loading.transforms import RandomResizedCrop, Resize, ResizeCrop
 from secondsight.embed import blocks, embed, encode, features
 from secondsight.embed.directory import embed_to, finish
-from secondsight.embed.stream import BLOCK
+from secondsight.embed.inputs import pictures
+from secondsight.embed.stream import BLOCK, stream
 from secondsight.errors import ConfigError, DataError, RunError, ShapeError
 
 
@@ -83,6 +84,12 @@ def test_a_bad_file_is_set_aside_and_counted(model, folder):
     assert [f.index for f in found.failures] == [2]
     with pytest.raises(DataError, match=r"2\.png"):
         embed(model, open_images(folder), Resize(32), strict=True)
+
+
+def test_progress_ends_at_the_number_of_images(model, folder):
+    counted = []
+    list(stream(pictures(model, open_images(folder), Resize(32)), batch_size=4, block=12, advance=counted.append))
+    assert counted == [4, 4, 2]
 
 
 def test_blocks_are_the_same_for_one_process_or_several_and_whatever_was_done_before(model, folder):

@@ -15,6 +15,8 @@ from explain_models import network
 from secondsight import Embedder, explain, index
 from secondsight.cli.main import app
 from secondsight.errors import ConfigError, DataError
+from secondsight.explain.drawing import overlay
+from secondsight.explain.page import _image
 from secondsight.index.regions import by_links, regions, why
 
 run = CliRunner().invoke
@@ -111,7 +113,24 @@ def test_the_verb_takes_a_box_and_draws_why(found, tmp_path):
     assert len(answers[0]["hits"]) == 8
     linked = run(app, ["search", path, item, "--rerank", "links", "-k", "2", "--json"])
     assert linked.exit_code == 0, linked.output
-    assert len(json.loads(linked.stdout)[0]["hits"]) == 2
+    (answer,) = json.loads(linked.stdout)
+    assert (len(answer["hits"]), answer["why"]) == (2, None), "none of those asked for is missing"
+
+
+def test_a_part_is_drawn_as_the_part(found):
+    whole = explain.places(found.model(), found.items()[0].path)
+    part = whole.within((0, 0, 0.5, 1))
+    nothing = np.zeros(whole.grid)
+    drawn = [np.asarray(overlay(places, nothing, height=200)).astype(int) for places in (whole, part)]
+    half = drawn[0].shape[1] // 2
+    assert np.array_equal(drawn[0][:, : half - 5], drawn[1][:, : half - 5])
+    assert drawn[1][90:110, half + 5 : half + 25].mean() > drawn[0][90:110, half + 5 : half + 25].mean() + 20
+    assert sum(_image(explain.pair(found.model(), part, whole), "a", part, [])["within"]) == part.mask.sum()
+
+
+def test_the_names_of_re_rankings_are_all_given(found):
+    done = run(app, ["search", str(found.path), found.items()[0].path, "--rerank", "foo"])
+    assert "alpha-qe, k-reciprocal, links" in str(done.exception)
 
 
 @pytest.mark.parametrize(

@@ -78,3 +78,11 @@ def test_index_says_which_size_it_took_and_why(tmp_path):
     words = ["index", str(tmp_path / "photos"), "-o", str(tmp_path / "p.index"), "--weights", "random"]
     said = CliRunner().invoke(app, words, env={"COLUMNS": "400"}).output
     assert "288 pixels a side, for the shorter side of these pictures has 256" in said
+
+
+def test_index_says_how_many_pictures_it_was_fitted_to(tmp_path):
+    pictures(tmp_path / "photos", *[(40, 40)] * 11)
+    (tmp_path / "photos/broken.jpg").write_bytes(b"no picture")
+    words = ["index", str(tmp_path / "photos"), "-o", str(tmp_path / "p.index"), "--weights", "random"]
+    said = CliRunner().invoke(app, [*words, "--fit-images", "8"], env={"COLUMNS": "400"}).output
+    assert "fitted to 11 of these pictures" in said, "all of them, as one in one is the nearest to 8 of 12"

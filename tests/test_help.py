@@ -55,6 +55,12 @@ def test_help_fits_the_terminal_and_shows_no_markup(words, columns):
     assert not any("[bold" in line or "[/]" in line for line in lines)
 
 
+def test_where_things_go_has_one_short_name():
+    outs = [(words, param) for words, command in VERBS.items() for param in command.params if "--out" in param.opts]
+    assert len(outs) > 5
+    assert [words for words, param in outs if "-o" not in param.opts] == []
+
+
 def test_every_verb_says_in_one_sentence_what_it_does():
     for words, command in VERBS.items():
         assert 10 < len(command.short_help or "") <= 130, words

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +16,7 @@ from typer.testing import CliRunner
 
 from index_pictures import folder, picture, small_model
 from secondsight.cli.main import app
-from secondsight.errors import DataError
+from secondsight.errors import ConfigError, DataError
 
 
 @pytest.fixture(scope="module")
@@ -111,12 +113,14 @@ def test_duplicates_and_dismissals(place):
     assert [len(group["items"]) for group in groups] == [2]
     ids = ",".join(str(item["id"]) for item in groups[0]["items"])
     run("duplicates", place / "p.index", "--dismiss", ids)
+    with pytest.raises(ConfigError, match="an id is there twice"):
+        run("duplicates", place / "p.index", "--dismiss", "3,3")
     assert "0 groups" in run("duplicates", place / "p.index", "--tier", "bytes")
 
 
 def test_check_ends_with_1_when_something_is_damaged(place, tmp_path):
     run("index", place / "photos", "--model", place / "model", "-o", tmp_path / "x.index")
-    assert "every checksum is right" in run("check", tmp_path / "x.index")
+    assert " in 1 segment: every checksum is right" in run("check", tmp_path / "x.index")
     victim = next((tmp_path / "x.index/segments").iterdir())
     content = bytearray(victim.read_bytes())
     content[-1] ^= 1
@@ -125,6 +129,26 @@ def test_check_ends_with_1_when_something_is_damaged(place, tmp_path):
     assert "secondsight update" in run("check", tmp_path / "x.index", "--repair")
     assert "added" in run("update", tmp_path / "x.index")
     assert "every checksum is right" in run("check", tmp_path / "x.index")
+
+
+def test_check_does_not_offer_to_repair_what_it_cannot(place, tmp_path):
+    shutil.copytree(place / "p.index", tmp_path / "x.index")
+    config = tmp_path / "x.index/model/config.toml"
+    config.write_text(config.read_text().replace("size = ", "size = 1"))
+    said = run("check", tmp_path / "x.index", code=1)
+    assert "x.index/model" in said
+    assert "--repair" not in said
+    (tmp_path / "x.index/index.sqlite").write_bytes(b"")
+    with pytest.raises(DataError, match="restore it from a copy, or make the index again"):
+        run("check", tmp_path / "x.index")
+
+
+def test_a_folder_that_is_not_there_is_answered_with_the_line_to_type(place, tmp_path):
+    folder(tmp_path / "photos", classes="a", each=2)
+    run("index", tmp_path / "photos", "--model", place / "model", "-o", tmp_path / "x.index")
+    (tmp_path / "photos").rename(tmp_path / "away")
+    with pytest.raises(DataError, match=f"secondsight update {re.escape(str(tmp_path))}/x.index --gone"):
+        run("update", tmp_path / "x.index")
 
 
 def test_info_knows_models_and_refuses_what_is_neither(place, tmp_path):

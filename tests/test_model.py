@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
+from safetensors import SafetensorError
 
 import secondsight
 from secondsight import Embedder
@@ -89,6 +92,17 @@ def test_a_model_is_loaded_and_used_without_torchs_compiler(tmp_path, pooling):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_full_disk_is_said_as_one(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(safetensors.torch, "save_file", full)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        build().save(tmp_path / "model")
+    assert caught.value.errno == errno.ENOSPC
+    assert not (tmp_path / "model").exists()
 
 
 def test_the_fingerprint_sees_every_weight_and_every_option():

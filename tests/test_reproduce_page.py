@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import json
 from dataclasses import asdict, replace
@@ -236,6 +237,14 @@ def test_the_plot_keeps_the_fold_that_rows_have_until_half_of_them_have_the_next
     assert "A point is the mean of fold 0." in text
     text = written(table, tmp_path / "1.md", tmp_path / "1")[0].read_text()
     assert "A point is the mean of the means of folds 0, 1." in text
+
+
+def test_without_matplotlib_there_is_a_page_without_plots(table, results, tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for result in results:
+        lines.add(tmp_path / "results" / "mine.jsonl", result)
+    assert written(table, tmp_path / "1.md", tmp_path / "results") == [tmp_path / "1.md"]
+    assert "![" not in (tmp_path / "1.md").read_text()
 
 
 def test_names_in_the_plot_do_not_cover_each_other():

@@ -104,6 +104,7 @@ def test_what_is_too_large_is_refused_by_its_length_and_by_its_bytes(photos):
         answer = http.post("/api/search", files={"file": content(1)})
         assert answer.status_code == 422
         assert "pixels" in answer.json()["error"]
+        assert answer.json()["cure"] == "make it smaller"
 
 
 def asked(app, *, body=b"", more=False, path="/api/items", method="GET"):

@@ -167,11 +167,14 @@ def test_the_default_recipe_is_made_to_fit_a_small_folder(tmp_path):
     assert kept.train.classes_per_batch == 16  # what was asked for stays, and will be an error
 
 
-def test_unreadable_images_are_replaced_by_others_of_their_class(digits, tmp_path):
+def test_unreadable_images_are_replaced_by_others_of_their_class(digits, tmp_path, capsys):
     shutil.copytree(digits, tmp_path / "images")
     for c in range(8):
         next((tmp_path / "images" / str(c)).iterdir()).write_bytes(b"not an image")
-    assert train(train_tiny.recipe(tmp_path / "images"), tmp_path / "run", quiet=True).complete
+    assert train(train_tiny.recipe(tmp_path / "images"), tmp_path / "run").complete
+    said = " ".join(capsys.readouterr().err.split())
+    assert "could not be used: every figure is of the others only" in said
+    assert "warning: WARNING" not in said
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc/sys").exists(), reason="needs a place nobody can write to")

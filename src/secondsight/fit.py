@@ -6,6 +6,7 @@ and the matrix after the pooling whitens what comes out, so that what all of the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,6 +85,7 @@ def fit_to(
     mirror: bool = False,
     device: str = "cpu",
     seed: int = 0,
+    tell: Callable[[int], None] = lambda pictures: None,
 ) -> Embedder:
     """An embedder for ``images``, without labels and without training.
 
@@ -96,6 +98,7 @@ def fit_to(
         mirror: Embed each image together with its mirror image, in twice the time.
         device: Where the network runs.
         seed: Of the k-means and of what else is random.
+        tell: Called with the number of pictures that were read and fitted to; not for "average".
     """
     torch.manual_seed(seed)
     name = name or default_pooling(backbone)
@@ -117,5 +120,6 @@ def fit_to(
     found = features(model, halved, count=min(count, len(images)), device=device)
     if not found:
         raise DataError(f"{images.root}: none of the images tried can be read; there is nothing to fit to")
+    tell(sum(map(len, found)))
     model.fit(Mapped(found, Tensor.float), grid=model.backbone.grid(model.size, model.size), seed=seed)
     return model.eval()

@@ -30,7 +30,8 @@ def check(
     for words in found.mended:
         console.print(f"[green]✓[/] {marked(words)}", soft_wrap=True)
     if not found.problems:
-        console.print(f"[green]✓[/] {found.vectors:,} vectors in {found.segments} segments: every checksum is right")
-    elif not repair:
+        segments = "1 segment" if found.segments == 1 else f"{found.segments:,} segments"
+        console.print(f"[green]✓[/] {found.vectors:,} vectors in {segments}: every checksum is right")
+    elif found.mendable and not repair:
         console.print(f"repair it with: secondsight check {marked(path)} --repair", soft_wrap=True)
     raise typer.Exit(0 if found.sound else 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -34,7 +35,10 @@ def compress(
         0, min=0, help="Steps of fine-tuning towards the large model's embeddings; no labels needed."
     ),
     out: Path = typer.Option(
-        None, help="Where the small model goes; default: beside MODEL, with a name that says what was done."
+        None,
+        "--out",
+        "-o",
+        help="Where the small model goes; default: beside MODEL, with a name that says what was done.",
     ),
     seed: int = typer.Option(0, min=0, help="Random seed for the sample and the fine-tuning."),
     missing: str = MISSING,
@@ -121,7 +125,8 @@ def _recalls(large, small, pictures) -> list[dict]:
 
 
 def _show(console, figures: list[dict]) -> None:
-    table = terminal.columns("embeddings", right=list(figures[0])[1:])
+    names = [re.sub("^recall@", "R@", name).replace("map@r", "MAP@R").replace("mrr", "MRR") for name in figures[0]]
+    table = terminal.columns("embeddings", right=names[1:])
     for row in figures:
         table.add_row(*(f"{100 * v:.1f}" if isinstance(v, float) else str(v) for v in row.values()))
     console.print(table)

@@ -33,7 +33,9 @@ QUERIES, HITS = 6, 5
 def demo(
     data: str = typer.Option(None, help="Your own pictures instead of emoji; training needs one subfolder per class."),
     serve: bool = typer.Option(False, "--serve", help="At the end, show the collections on a page."),
-    out: Path = typer.Option(Path("runs/demo"), help="Where everything is kept; an earlier demo there is replaced."),
+    out: Path = typer.Option(
+        Path("runs/demo"), "--out", "-o", help="Where everything is kept; an earlier demo there is replaced."
+    ),
     epochs: int = typer.Option(None, min=1, help="Epochs of training; default: what the recipe says."),
 ) -> None:
     """Index, search and explain real pictures without labels; then train, and see what that gained.

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from secondsight.cli import options
-from secondsight.errors import require_known
+from secondsight.errors import ConfigError, require_known
 from secondsight.terminal import console as terminal
 from secondsight.terminal import from_here, named, print_json
 
@@ -46,6 +46,8 @@ def duplicates(
     console = terminal(highlight=False)
     if dismiss is not None:
         ids = options.numbers(dismiss, "--dismiss", least=2)
+        if len(set(ids)) < len(ids):
+            raise ConfigError(f"--dismiss {dismiss!r}: an id is there twice; give those of different pictures")
         for number in ids:
             found.item(number)
         found.dismiss(ids)

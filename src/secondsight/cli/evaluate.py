@@ -56,7 +56,7 @@ def evaluate(
     min_images: int = typer.Option(1, min=1, help="Leave out classes with fewer images."),
     strict: bool = typer.Option(False, "--strict", help="A file that cannot be read is an error."),
     missing: str = MISSING,
-    out: Path = typer.Option(None, help="Where the report goes; default: runs/evaluate-MODEL-DATA."),
+    out: Path = typer.Option(None, "--out", "-o", help="Where the report goes; default: runs/evaluate-MODEL-DATA."),
     save: bool = typer.Option(False, "--save", help="Also keep embeddings.npy and labels.txt, to evaluate them again."),
     rerank: list[str] = typer.Option(
         None, help="Also measure what re-ranking gains: alpha-qe, dba or k-reciprocal; may be repeated."
@@ -201,8 +201,14 @@ def _open(data: str, split: str, min_images: int, missing: str) -> ImageSet:
 
 
 def _run_name(model: str, data: str | None) -> str:
-    """A file name from the last words of both: runs/birds/best and photos/ give evaluate-birds-photos."""
-    return "-".join(["evaluate", _short(model), *([_short(data)] if data else [])])
+    """A file name from the last words of both. An index keeps its ending: beside it may be a run of that name.
+
+    >>> _run_name("runs/birds/best", "photos/"), _run_name("birds.index", "list.csv")
+    ('evaluate-birds-photos', 'evaluate-birds.index-list')
+    """
+    ending = Path(model.rstrip("/")).suffix
+    name = _short(model) + (ending if ending in (".index", ".onnx") else "")
+    return "-".join(["evaluate", name, *([_short(data)] if data else [])])
 
 
 def _short(text: str) -> str:

@@ -100,7 +100,11 @@ def index(
             f"{marked(target)} is there already: {marked(_intent(found, data))} with its own model", soft_wrap=True
         )
     else:
-        chosen, words = _model(data, model, backbone, weights, size, fit_images, device)
+        try:
+            chosen, words = _model(data, model, backbone, weights, size, fit_images, device)
+        except KeyboardInterrupt:
+            console.print("stopped before anything was written; the same command begins again")
+            raise
         console.print(f"model: {marked(words)}", soft_wrap=True)
         found = room.create(target, chosen, dtype=dtype, device=device, origin=words)
     if parts is not None:
@@ -156,14 +160,15 @@ def _model(
         raise DataError(f"{data[0]}: no images here (looked for .jpg, .png, .webp and others, in every folder below)")
     images = ImageSet("images", Path(root.base), tuple(files))
     pooling = name or default_pooling(backbone)
+    why = framing(images, backbone).why if pooling != "average" and size is None else ""
+    seen: list[int] = []
+    model = fit_to(
+        images, pooling, backbone=backbone, weights=weights, size=size, count=count, device=device, tell=seen.append
+    )
     words = [f"{backbone}, its features averaged as they are", "nothing fitted"]
-    if pooling != "average":
-        seen = min(count, len(files))
-        words = [f"{backbone} with {pooling} fitted to {seen:,} of these pictures", "no labels, no training"]
-        why = framing(images, backbone).why
-        words += [why] if why and size is None else []
-    model = fit_to(images, pooling, backbone=backbone, weights=weights, size=size, count=count, device=device)
-    return model, "; ".join(words)
+    if seen:
+        words = [f"{backbone} with {pooling} fitted to {seen[0]:,} of these pictures", "no labels, no training"]
+    return model, "; ".join([*words, *([why] if why else [])])
 
 
 def _count(data: list[str]) -> int:

@@ -30,7 +30,7 @@ def poolings(
     ),
     epochs: int = typer.Option(3, min=1, help="With --compare: epochs that every pooling gets."),
     seeds: int = typer.Option(1, min=1, help="With --compare: runs per pooling."),
-    out: Path = typer.Option(Path("runs/poolings"), help="With --compare: where results and models go."),
+    out: Path = typer.Option(Path("runs/poolings"), "--out", "-o", help="With --compare: where results and models go."),
 ) -> None:
     """List the poolings: parameters, output size and GFLOPs per image. Or [bold]--compare[/] them on your images.
 

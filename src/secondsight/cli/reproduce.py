@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import importlib.util
 import shlex
 import sys
 import threading
@@ -37,7 +38,7 @@ def reproduce(
     rows: str = typer.Option("*", metavar="GLOB", help="Only rows whose name fits, e.g. 'jcf-32*'."),
     limit: int = typer.Option(None, min=1, help="Stop after this many runs."),
     minutes: float = typer.Option(None, min=0, help="Stop after this many minutes, in the middle of a run if need be."),
-    out: Path = typer.Option(Path("results"), help="Where results are kept, one line a run."),
+    out: Path = typer.Option(Path("results"), "--out", "-o", help="Where results are kept, one line a run."),
     work: Path = typer.Option(Path("runs/reproduce"), help="Where the runs themselves live."),
     keep_models: bool = typer.Option(False, "--keep-models", help="Keep the weights of finished runs."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Print what would run and how long it would take."),
@@ -169,8 +170,11 @@ def write_page(path: Path, tables: list[Table], out: Path, *, command: str) -> N
     for file in sorted(out.glob("*.jsonl")):
         if file.stem not in known:
             typer.echo(f"{file} is left out: no table is called {file.stem!r}", err=True)
-    for file in results_page.write(path, tables, out, command=command):
+    written = results_page.write(path, tables, out, command=command)
+    for file in written:
         typer.echo(file)
+    if importlib.util.find_spec("matplotlib") is None and any(table.plot for table in tables):
+        typer.echo("without plots, which need matplotlib: pip install 'secondsight[plots]'", err=True)
 
 
 def _numbers(text: str | None, option: str) -> list[int] | None:

@@ -14,7 +14,7 @@ from rich.table import Table
 from secondsight.cli import options
 from secondsight.cli.help_page import Verb
 from secondsight.cli.runtime import OPTION_HELP, use
-from secondsight.errors import ConfigError, DataError
+from secondsight.errors import ConfigError, DataError, require_known
 from secondsight.terminal import console as terminal
 from secondsight.terminal import from_here, marked, named, print_json, table_console
 
@@ -92,6 +92,8 @@ def search(
         raise ConfigError(
             "--box, --why and --rerank need pictures to look for: give them instead of --like and --unlike"
         )
+    if rerank is not None:
+        require_known("re-ranking of a search", rerank, ("alpha-qe", "k-reciprocal", "links"))
     if why is not None:
         from secondsight.explain.explanation import check_target
 

@@ -34,7 +34,7 @@ def train(
     backbone: str = typer.Option(None, help="Instead of the recipe's; see: secondsight backbones."),
     loss: str = typer.Option(None, help="Instead of the recipe's; see: secondsight losses."),
     override: list[str] = typer.Option([], "--set", metavar="KEY=VALUE", help="Change any key of the recipe."),
-    out: Path = typer.Option(None, help="The run directory; default: runs/ and the name of the recipe."),
+    out: Path = typer.Option(None, "--out", "-o", help="The run directory; default: runs/ and the name of the recipe."),
     missing: str = typer.Option(None, "--missing", help="If listed images are missing: error or skip."),
     resume: bool = typer.Option(False, "--resume", help="Continue the run exactly where it stopped."),
     dry_run: bool = typer.Option(

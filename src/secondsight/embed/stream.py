@@ -158,7 +158,7 @@ def stream(
     for number in mine:
         start, stop = number * step, min(len(inputs), (number + 1) * step)
         vectors, indices = [], []
-        for _ in range(-(-(stop - start) // batch_size)):
+        for first in range(start, stop, batch_size):
             rows, kept = _common(next(batches))
             if len(kept):
                 with torch.no_grad():
@@ -166,7 +166,7 @@ def stream(
                 _check_finite(z, kept, inputs)
                 vectors.append(z.numpy())
                 indices.append(kept.numpy())
-            advance(min(batch_size, stop - start))
+            advance(min(batch_size, stop - first))
         failures = tuple(f for loader in loaders for f in loader.failures if f.index not in reported)
         failures = tuple({f.index: f for f in failures if start <= f.index < stop}.values())
         reported.update(f.index for f in failures)

@@ -85,8 +85,8 @@ def draw(why: Explanation, *, kind: str = "share", links: int = 10) -> Image.Ima
 
 
 def overlay(here: Places, values: np.ndarray, *, height: int) -> Image.Image:
-    """The whole original, paler where the network did not look, under a map of −1 … 1 in two colours: ``height`` pixels
-    high, or twice as wide where that is less.
+    """The whole original, paler where the network did not look or was not asked, under a map of −1 … 1 in two
+    colours: ``height`` pixels high, or twice as wide where that is less.
     """
     pixels = here.pixels
     if pixels is None:
@@ -110,6 +110,9 @@ def overlay(here: Places, values: np.ndarray, *, height: int) -> Image.Image:
     mixed = calm * (1 - alpha) + colour * alpha
     unseen = np.ones((height, width), bool)
     unseen[y0:y1, x0:x1] = False
+    if here.mask is not None:  # of a part of the picture the rest was not asked for
+        part = Image.fromarray(here.mask.view(here.grid).cpu().numpy())
+        unseen[y0:y1, x0:x1] = ~np.asarray(part.resize((x1 - x0, y1 - y0), Image.Resampling.NEAREST))
     mixed[unseen] = 0.35 * mixed[unseen] + 0.65 * 248
     return Image.fromarray(np.clip(mixed, 0, 255).astype(np.uint8))
 

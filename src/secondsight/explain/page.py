@@ -76,6 +76,7 @@ def _image(why: Explanation, which: str, here: Places, kinds: list[str]) -> dict
         "picture": jpeg(pixels),
         "grid": list(here.grid),
         "seen": list(here.frame.seen),
+        "within": None if here.mask is None else here.mask.tolist(),
         "maps": {kind: np.round(why.map(which, kind), 7).ravel().tolist() for kind in kinds},
         "codeword": None if here.codeword is None else here.codeword.tolist(),
     }

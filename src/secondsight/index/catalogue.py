@@ -271,6 +271,6 @@ def _explanation(error: Exception) -> str:
         return f"{text}; nothing of this step was kept, the index is as it was: make room and run the command again"
     if "readonly" in text or "unable to open" in text:
         return f"{text}; check that you may write to the folder {os.path.dirname(text) or 'of the index'}"
-    if "not a database" in text or "malformed" in text:
+    if "not a database" in text or "malformed" in text or "no such table" in text:
         return f"{text}; restore it from a copy, or make the index again"
     return text

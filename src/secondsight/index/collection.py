@@ -299,7 +299,7 @@ class Index:
         with self.store.writer():
             for root, found, known in growth.each(growth.roots(self.store), self.store):
                 if not gone:
-                    scan.require_root(root, found, known)
+                    scan.require_root(root, found, known, self.path)
                 found.unlisted = [folder for folder in found.unlisted if not (gone and folder == "")]
                 one = Follower(self.store, root, found, encoder(self), remove=True).run()
                 for name, value in vars(one).items():

@@ -28,6 +28,7 @@ class Examination:
     vectors: int = 0
     problems: list[str] = field(default_factory=list)
     mended: list[str] = field(default_factory=list)
+    mendable: bool = False  # what is wrong, or some of it, by ``repair``
 
     @property
     def sound(self) -> bool:
@@ -84,7 +85,10 @@ def check(index: Index, *, repair: bool = False) -> Examination:
     facts = index.store.fact("engine", {})
     if facts.get("folder") and not load(index.path / facts["folder"], facts.get("checksum", ""), most=sys.maxsize):
         found.problems.append(f"{index.path / facts['folder']}: the engine is damaged; searches compare every vector")
-    if repair and (broken or len(lost) or len(stray) or len(rotten)):
+        found.mendable = True
+    damaged = bool(broken or len(lost) or len(stray) or len(rotten))
+    found.mendable |= damaged
+    if repair and damaged:
         gone = np.union1d(lost, rotten)
         _mend(index, broken, gone, np.union1d(stray, np.setdiff1d(rotten, lost)), np.setdiff1d(dead, present))
         found.mended.append(

@@ -104,4 +104,7 @@ def by_links(index: Index, queries: Sequence[Any], hits: Hits, k: int) -> Hits:
         for name in ("ids", "scores", "paths", "labels", "probability", "matches")
     }
     boxes = None if hits.boxes is None else np.take_along_axis(hits.boxes, order[..., None], 1)
-    return replace(hits, **taken, boxes=boxes)
+    # With FIRST asked for and fewer there, ``hits`` says why; of these k perhaps none is missing.
+    there = (taken["ids"] >= 0).sum(1).tolist()
+    why = tuple("" if count >= k else said for count, said in zip(there, hits.why, strict=True))
+    return replace(hits, **taken, boxes=boxes, why=why)

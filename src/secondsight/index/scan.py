@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import shlex
 import stat
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -227,10 +228,11 @@ def unchanged(path: str, size: int, mtime: int) -> bool:
     return (status.st_size, status.st_mtime_ns) == (size, mtime)
 
 
-def require_root(root: Root, found: Found, known: int) -> None:
+def require_root(root: Root, found: Found, known: int, index: Path) -> None:
     """A drive that is not there is no reason to forget its pictures."""
     if "" in found.unlisted or (known and not found.files):
+        cure = f"secondsight update {shlex.quote(str(index))} --gone"
         raise DataError(
             f"{root.base}: not there, or empty, but the index has {known:,} pictures of it; nothing was removed. "
-            "Connect the drive, or, if they are gone for good, say so: secondsight update INDEX --gone"
+            f"Connect the drive, or, if they are gone for good, say so: {cure}"
         )

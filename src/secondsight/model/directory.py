@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ CONFIG, WEIGHTS = "config.toml", "model.safetensors"
 
 def save(model: Embedder, directory: str | Path) -> None:
     """Write the model into ``directory``, replacing it as a whole."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     # The weights are in the directory itself: where they came from once is no business of the reader's.
@@ -41,12 +43,21 @@ def save(model: Embedder, directory: str | Path) -> None:
         raise ConfigError(f"this model was built from parts that a file cannot describe: {error}") from error
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     with files.replacing_directory(directory) as fresh:
-        save_file(weights, fresh / WEIGHTS, metadata={"format": "pt", "fingerprint": model.fingerprint()})
+        try:
+            save_file(weights, fresh / WEIGHTS, metadata={"format": "pt", "fingerprint": model.fingerprint()})
+        except SafetensorError as error:
+            raise _of_the_system(error, directory) from error
         (fresh / CONFIG).write_text(text, encoding="utf-8")
         if model.origin is not None:
             model.origin.write(fresh)
         if model.calibration is not None:
             calibration.write(model.calibration, fresh, model.fingerprint())
+
+
+def _of_the_system(error: Exception, directory: str | Path) -> Exception:
+    """A full disk as the ``OSError`` that it is; safetensors has only words for it, "… (os error 28)"."""
+    found = re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(found[1]), os.strerror(int(found[1])), str(directory)) if found else error
 
 
 def load(directory: str | Path, *, device: str | torch.device = "cpu") -> Embedder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,8 @@ on one machine, and say little about another.
 def write(path: Path, tables: Sequence[Table], out: Path, *, command: str) -> list[Path]:
     """Write the page and its plots: beside a page of one table, in a folder beside one of several.
 
+    Without matplotlib there are no plots, and the page says nothing of them.
+
     Returns all files that were written.
     """
     from secondsight.reproduce.cost_plot import draw
@@ -45,11 +48,12 @@ def write(path: Path, tables: Sequence[Table], out: Path, *, command: str) -> li
     if len(found) == 1:
         plots = dict.fromkeys(plots, path.with_suffix(".svg"))
     written = [path]
+    drawing = importlib.util.find_spec("matplotlib") is not None
     for table, known in found:
-        if table.plot and known.fresh:
+        if drawing and table.plot and known.fresh:
             written.append(plots[table.name])
             draw(table, summarise(table, known.fresh), written[-1])
-    relative = {name: plot.relative_to(path.parent).as_posix() for name, plot in plots.items()}
+    relative = {name: plot.relative_to(path.parent).as_posix() for name, plot in plots.items() if drawing}
     files.write_text(path, page(found, relative, command=command, out=out))
     return written
 
@@ -57,10 +61,10 @@ def write(path: Path, tables: Sequence[Table], out: Path, *, command: str) -> li
 def page(
     found: Sequence[tuple[Table, Sorted]], plots: Mapping[str, str], *, command: str, out: Path = Path("results")
 ) -> str:
-    """The whole page; ``plots`` are the pictures by the table's name, as seen from the page."""
+    """The whole page; ``plots`` are the pictures that there are, by the table's name, as seen from the page."""
     alone = found[0][0].title if len(found) == 1 else ""
     begun = [
-        ("" if alone else f"## {table.title or table.name}\n\n") + section(table, known, plots[table.name])
+        ("" if alone else f"## {table.title or table.name}\n\n") + section(table, known, plots.get(table.name))
         for table, known in found
         if known.fresh
     ]
@@ -70,11 +74,11 @@ def page(
     return "\n".join([HEAD.format(title=alone or "Results", command=command, out=out.as_posix()), *begun])
 
 
-def section(table: Table, known: Sorted, plot: str) -> str:
+def section(table: Table, known: Sorted, plot: str | None) -> str:
     """One table, what it is about, and what it says in words."""
     rows = summarise(table, known.fresh)
     parts = [table.text, _protocol(table, known), _markdown(table, rows)]
-    if table.plot:
+    if table.plot and plot:
         parts.append(f"![R@1 against {', '.join(table.plot)}, {table.name}]({plot})")
         parts.append(_caption(rows))
     parts += [_verdicts(table, rows), _notes(rows), _gaps(table, known), _warnings(known)]

@@ -81,7 +81,7 @@ class Loop:
             if self.loader.failures:
                 self.display.warn(self.loader.failures.text(most=5))
                 if loud := self.loader.failures.warning(len(self.parts.sets.train)):
-                    self.display.warn(loud)
+                    self.display.warn(loud.removeprefix("WARNING: "))  # the display says it
         return self.finished
 
     def keep_sums(self) -> None:

@@ -70,7 +70,8 @@ def check_size(width: int, height: int, max_pixels: int) -> None:
         raise TooLarge(f"{width}×{height}: a side may have {MAX_SIDE:,} pixels")
     if width * height > max_pixels:
         raise TooLarge(
-            f"{width}×{height} is {width * height:,} pixels, more than the limit of {max_pixels:,} (max_pixels)"
+            f"{width}×{height} is {width * height:,} pixels, more than the limit of {max_pixels:,} (max_pixels); "
+            "make it smaller"
         )
 
 
