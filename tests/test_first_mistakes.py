@@ -44,6 +44,7 @@ MISTAKES = {
     "embed ./photos runs/photos -o a": "name the model first, as in: secondsight embed runs/photos ./photos",
     "demo --data ./nothing": "nothing like it is in",
     "info photos.idx": "did you mean 'photos.index'?",
+    "train --data photos.index": "is an index, and its pictures are elsewhere: give the folder that it was made from",
     "train --data photos": "give the folder that holds one subfolder per class",
 }
 

@@ -116,6 +116,8 @@ def test_fewer_than_k_hits_say_why(table, birds):
 def test_an_unknown_column_names_the_ones_there_are(table):
     with pytest.raises(UnknownName, match="did you mean 'year'"):
         table[0].search(np.ones(DIM), where={"yaer": 3})
+    with pytest.raises(ConfigError, match="where 'width': holds numbers, and 'abc' is none"):
+        table[0].search(np.ones(DIM), where={"width": ("abc", None)})
 
 
 def test_where_on_the_command_line():

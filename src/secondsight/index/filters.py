@@ -33,6 +33,9 @@ BUILT_IN = {
 }
 """Columns that every index has, and what they are called in the catalogue."""
 
+NUMBERS = ("id", "width", "height", "size")
+"""Those of them that hold numbers."""
+
 
 @dataclass(frozen=True)
 class Not:
@@ -110,6 +113,8 @@ def _path(pattern: str) -> tuple[str, list[Any]]:
 
 def _plain(key: str, value: Any) -> Any:
     value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, str) and key in NUMBERS:
+        raise ConfigError(f"where {key!r}: holds numbers, and {value!r} is none")
     if isinstance(value, (str, int, float, bytes)):
         return stored(value) if isinstance(value, str) else value
     raise ConfigError(f"where {key!r}: compares with text or numbers, not with {type(value).__name__} {value!r}")

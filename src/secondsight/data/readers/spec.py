@@ -75,6 +75,8 @@ def resolve(spec: str | Path) -> tuple[Dataset, Path]:
     if colon and name.isidentifier() and len(name) > 1 and not path.exists():  # not C:\photos
         raise UnknownName("dataset", name, DATASETS)
     require_path(path)
+    if (path / "index.sqlite").is_file():
+        raise DataError(f"{path} is an index, and its pictures are elsewhere: give the folder that it was made from")
     for dataset in DATASETS.values():
         if dataset.find(path) is not None:
             return dataset, path
