@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from secondsight import data
-from secondsight.train import train
-from secondsight.train.assembly import build_model
-from secondsight.train.candidates import OF_A_CLASS, RIVALS, _network, some_classes, suited
+from secondsight.train.candidates import OF_A_CLASS, some_classes, suited
 from secondsight.train.sets import open_sets
 from train_tiny import recipe, write_digits
 
@@ -18,7 +16,6 @@ def digits(tmp_path_factory):
     return write_digits(tmp_path_factory.mktemp("digits") / "all", classes=10, images=40)
 
 
-BEFORE = "pairs before the head"
 LITERAL = ("model.pooling_options={scale = 1.0, learn_scale = false}", "model.norm_exponent=1.0")
 
 
@@ -67,34 +64,3 @@ def test_of_many_classes_some_are_looked_at_with_enough_images_each(monkeypatch,
     counts = np.bincount(images.require_labels())
     assert len(counts) < 10
     assert counts.min() == OF_A_CLASS
-
-
-def test_jcf_before_the_head_can_be_taken_where_the_network_has_one(digits, tmp_path, monkeypatch):
-    heard: list[str] = []
-    wanted = recipe(
-        digits,
-        "model.backbone=efficientnet-lite0",
-        "model.weights=default",
-        "model.freeze=blocks5",
-        "model.size=64",
-        "model.pooling=jcf-8",
-        "model.dim=2",
-        "model.reduce=2",
-        "data.transform=resize",
-        *LITERAL,
-    )
-    monkeypatch.setattr("secondsight.train.candidates.RIVALS", {BEFORE: RIVALS[BEFORE]})
-    monkeypatch.setattr("secondsight.train.choice.DOUBT", 0.0)  # a hundred images leave doubt
-    found = suited(wanted, say=heard.append)
-    assert heard[-1].startswith(f"{BEFORE} is taken")
-    assert (found.model.backbone_options, found.model.pooling) == ({"head": False}, "jcf-8")
-    assert (found.model.freeze, found.optimizer) == (wanted.model.freeze, wanted.optimizer)
-    assert train(found, tmp_path / "run", quiet=True).complete
-
-
-def test_a_network_that_goes_on_from_other_activations_is_no_candidate(digits):
-    model, _ = build_model(frozen := recipe(digits, "model.backbone=efficientnet-lite0", "model.freeze=all"), 4)
-    other = frozen.model_copy(update={"model": frozen.model.model_copy(update={"backbone_options": {"head": False}})})
-    assert _network(frozen, model.backbone) is model.backbone
-    assert _network(other, model.backbone) is None
-    assert _network(other, build_model(recipe(digits), 4)[0].backbone) is None, "it has no head to leave out"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,15 +24,8 @@ from secondsight.train.sets import Sets, open_sets
 RIVALS: dict[str, dict[str, Any]] = {
     "average": {"pooling": "average", "pooling_options": {"power": 0.5, "whiten": 0.25}},
     "gem": {"pooling": "gem", "pooling_options": {"p": 2.0, "whiten": 0.25}},
-    "pairs before the head": {
-        "backbone_options": {"head": False},
-        "reduce": 128,
-        "pooling_options": {"start": "pairs", "whiten": 0.25, "width": 640, "assign": "top-1"},
-    },
 }
-"""What each changes of a recipe's model: the simpler sums with JCF's ending, and JCF as the second moment of the layer
-before the network's last one, which suits things that differ in their parts more than in their kind (cars).
-"""
+"""What each changes of a recipe's model: the simpler sums with JCF's ending."""
 
 IMAGES, OF_A_CLASS, FEWEST = 1500, 30, 100
 """Images that are looked at, how many of a class at most, and how many in all there must be for a choice to mean
@@ -54,17 +47,15 @@ def suited(recipe: Recipe, *, say: Callable[[str], None]) -> Recipe:
     preferred = recipe.model.pooling
     recipes = {preferred: recipe}
     recipes |= {name: _with_rival(recipe, name) for name in RIVALS if name != preferred}
-    networks = {name: _network(other, model.backbone) for name, other in recipes.items()}
-    networks = {name: network for name, network in networks.items() if network is not None}
-    features, labels = _features(model, set(networks.values()), recipe, images, say=say)
+    features, labels = _features(model, recipe, images, say=say)
 
     def builder(name: str) -> Callable[[], Embedder]:
-        return lambda: _with(recipes[name], networks[name])
+        return lambda: _with(recipes[name], model.backbone)
 
     choice = choose_pooling(
-        {name: features[network] for name, network in networks.items()},
+        features,
         labels,
-        {name: builder(name) for name in networks},
+        {name: builder(name) for name in recipes},
         preferred=preferred,
         grid=model.backbone.grid(model.size, model.size),
         seed=recipe.train.seed,
@@ -75,19 +66,6 @@ def suited(recipe: Recipe, *, say: Callable[[str], None]) -> Recipe:
 
 def _with_rival(recipe: Recipe, name: str) -> Recipe:
     return recipe.model_copy(update={"model": recipe.model.model_copy(update=RIVALS[name])})
-
-
-def _network(recipe: Recipe, backbone: Backbone) -> Backbone | None:
-    """The network of ``recipe``: ``backbone``, or one that goes on in another way from the same frozen part; None where
-    there is no such network.
-    """
-    options = recipe.model.backbone_options
-    if options.items() <= backbone.options.items():
-        return backbone
-    if not options.keys() <= backbone.options.keys():
-        return None
-    other = Embedder.from_config(recipe.model).backbone.eval()
-    return other if other.prefix_fingerprint() == backbone.prefix_fingerprint() else None
 
 
 def some_classes(images: ImageSet) -> ImageSet:
@@ -105,19 +83,15 @@ def _with(recipe: Recipe, backbone: Backbone) -> Embedder:
 
 @torch.no_grad()
 def _features(
-    model: Embedder, networks: Iterable[Backbone], recipe: Recipe, images: ImageSet, *, say: Callable[[str], None]
-) -> tuple[dict[Backbone, Tensor], Tensor]:
-    """Local features by each of ``networks`` of all images that can be read, in half precision, and their labels."""
-    cpu = torch.device("cpu")
-    made = run_inputs.build(recipe, Sets(images, None), model.eval(), device=cpu, say=say)
-    features: dict[Backbone, list[Tensor]] = {network: [] for network in networks}
-    numbers = []
+    model: Embedder, recipe: Recipe, images: ImageSet, *, say: Callable[[str], None]
+) -> tuple[Tensor, Tensor]:
+    """Local features of all images that can be read, in half precision, and their labels."""
+    made = run_inputs.build(recipe, Sets(images, None), model.eval(), device=torch.device("cpu"), say=say)
+    features, numbers = [], []
     loader = BatchLoader(made.plain, batches=Sequential(len(made.plain), 32), workers=recipe.data.workers)
     for batch in track(loader, "choosing a pooling"):
         if len(batch):
             activations = batch.images if made.cached else model.backbone.frozen_part(batch.images)
-            for network, found in features.items():
-                found.append(network.live_part(activations).half())
+            features.append(model.backbone.live_part(activations).half())
             numbers.append(batch.indices.clone())
-    labels = torch.tensor(images.require_labels())[torch.cat(numbers)]
-    return {network: torch.cat(found) for network, found in features.items()}, labels
+    return torch.cat(features), torch.tensor(images.require_labels())[torch.cat(numbers)]

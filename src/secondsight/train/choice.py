@@ -60,7 +60,7 @@ class Choice:
 
 
 def choose_pooling(
-    features: Mapping[str, Float[Tensor, "n l c"]],
+    features: Float[Tensor, "n l c"],
     labels: Int[Tensor, " n"],
     candidates: Mapping[str, Callable[[], Head]],
     *,
@@ -71,8 +71,7 @@ def choose_pooling(
     """The candidate to train with: ``preferred``, unless another is better beyond doubt.
 
     Args:
-        features: Candidate → local features, of whatever layer it pools, of images to learn from; some thousand
-            images are plenty.
+        features: Local features of images to learn from; some thousand images are plenty.
         labels: Their classes.
         candidates: Name → a function that builds what comes after the backbone.
         preferred: The one that is taken where the others are no better, by ``DOUBT`` standard errors of the difference.
@@ -82,12 +81,12 @@ def choose_pooling(
     halves = class_halves(labels, seed=seed)
     right: dict[str, Tensor] = {}
     for name, build in candidates.items():
-        parts, local = [], features[name]
+        parts = []
         for learn, held_out in (halves, halves[::-1]):
             head = build()
-            head.fit([local[some].float() for some in learn.split(64)], grid=grid, seed=seed)
-            metric = learned_metric(_pooled(head, local[learn], grid), labels[learn])
-            parts.append(hits(_pooled(head, local[held_out], grid) @ metric, labels[held_out]))
+            head.fit([features[some].float() for some in learn.split(64)], grid=grid, seed=seed)
+            metric = learned_metric(_pooled(head, features[learn], grid), labels[learn])
+            parts.append(hits(_pooled(head, features[held_out], grid) @ metric, labels[held_out]))
         right[name] = torch.cat(parts)
     ours, best = right[preferred], max(right, key=lambda name: int(right[name].sum()))
     # Of a paired comparison only the images count on which the two disagree (McNemar).
