@@ -136,6 +136,17 @@ def memory(pid: int) -> int:
     return int(text.split("VmRSS:")[1].split()[0]) * 1024
 
 
+def processor(pid: int) -> tuple[float, float]:
+    """Seconds of the processor that the server and its decoders have taken."""
+
+    def taken(number: int | str) -> float:
+        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return taken(pid), sum(taken(child) for task in tasks for child in (task / "children").read_text().split())
+
+
 def row(out, name: str, taken: list[float], seconds: float, note: str = "") -> None:
     ordered = sorted(taken)
     p99 = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
@@ -220,15 +231,23 @@ def pictures(made: index.Index, files: list[bytes], name: str, seconds: float, m
 
     with served(made.path, name) as (port, pid):
         load(upload, port, seconds=2 * seconds)  # fills what is kept
-        ratios, rates, rounds = [], [], []
+        ratios, rates, rounds, spent = [], [], [], np.zeros(2)
         for _ in range(3):
             alone = bare(run, model.size, seconds)
+            before = processor(pid)
             rounds.append(load(upload, port, seconds=seconds))
+            spent += np.subtract(processor(pid), before)
             rates.append(alone)
             ratios.append(len(rounds[-1]) / seconds / alone)
         share = verdict(statistics.median(ratios), 0.85, at_least=True)
         note = f"{share} of the bare model's {statistics.median(rates):.0f}/s"
         row(out, f"pictures, {name}", [one for taken in rounds for one in taken], 3 * seconds, note)
+        server, decoders = 1e3 * spent / sum(map(len, rounds))
+        cores = torch.get_num_threads()
+        network = f"{1e3 * cores / statistics.median(rates):.1f} ms for the bare model on {cores} cores"
+        out.add_row(
+            "processor time an upload", "", "", "", f"server {server:.1f} ms, decoders {decoders:.1f}; {network}"
+        )
         half = len(rounds[-1]) / seconds / 2
         row(out, f"pictures, {name}, half load", load(upload, port, seconds=seconds, rate=half), seconds)
         row(out, f"pictures, {name}, one connection", load(upload, port, seconds=seconds, clients=1), seconds)
